@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from openai import APIError, DefaultHttpxClient, OpenAI
 
 from tests.marks import exhaustive, promise
 from tests.support.replicas import Replica, doomed, read, read_to_the_end, replica
@@ -72,6 +73,39 @@ def test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once(stack: Stack,
         assert contents == [QUESTION, "And what did I ask before?"]
         one.live_again()
         assert one.messages(session_id) == two.messages(session_id)
+
+
+def client_of(engine: Replica) -> OpenAI:
+    url = f"http://127.0.0.1:{engine.port}/v1"
+    return OpenAI(base_url=url, api_key="any", http_client=DefaultHttpxClient(trust_env=False))
+
+
+@promise("a response in the background is read later, from any event, and stopped at any engine")
+def test_a_response_whose_engine_was_killed_is_read_on_at_the_other(stack: Stack, two: Replica) -> None:
+    with replica(stack, "three") as three, client_of(three) as here, client_of(two) as there:
+        seen: list[Any] = []
+        question = QUESTION.replace("running", "response")
+        model = here.models.list().data[0].id
+        stream = here.responses.create(model=model, input=question, background=True, stream=True)
+        with suppress(httpx2.TransportError, APIError):
+            for event in stream:
+                seen.append(event)
+                if event.type == "response.mcp_call.in_progress":
+                    stack.wait_for_effect("response")
+                    three.process.kill()
+        assert seen[-1].type != "response.completed"
+        give_up_at = time.monotonic() + SECONDS
+        while seen[-1].type != "response.completed" and time.monotonic() < give_up_at:
+            with suppress(httpx2.TransportError):
+                after = seen[-1].sequence_number
+                seen += there.responses.retrieve(seen[0].response.id, stream=True, starting_after=after)
+        response = seen[-1].response
+        numbers = [event.sequence_number for event in seen]
+        assert numbers == sorted(set(numbers))
+        done = [event.item for event in seen if event.type == "response.output_item.done"]
+        assert [item.id for item in done if item.status == "completed"] == [item.id for item in response.output]
+        assert [item.status for item in response.output if item.type == "mcp_call"] == ["completed"]
+        assert len(stack.effects("response")) == 1
 
 
 def pending(engine: Replica, turn_id: str) -> dict[str, Any] | None:

@@ -111,7 +111,16 @@ def closed(engine: Engine, role: str | None = None) -> list[tuple[str, str]]:
 
 def filled(path: str, **values: str) -> str:
     """The path with a value for each parameter."""
-    for name in ("session_id", "turn_id", "tool_call_id", "question_id", "correlation_id", "number", "name"):
+    for name in (
+        "session_id",
+        "turn_id",
+        "tool_call_id",
+        "question_id",
+        "correlation_id",
+        "number",
+        "name",
+        "response_id",
+    ):
         path = path.replace("{" + name + ":path}", "{" + name + "}").replace("{" + name + "}", values.get(name, "0"))
     return path
 

@@ -27,6 +27,7 @@ from dialog_engine.facades.ai_sdk import AiSdkEncoder
 from dialog_engine.facades.ai_sdk_request import PostedChat, question_of, read_chat
 from dialog_engine.facades.chat_request import read_request
 from dialog_engine.facades.large_bodies import MAX_BYTES as MAX_BODY
+from dialog_engine.facades.responses_request import read_request as read_response_request
 from dialog_engine.http.bodies import unicode_text
 from dialog_engine.http.requests import MAX_BODY_BYTES
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
@@ -272,6 +273,11 @@ def _completion(messages: list[dict[str, Any]]) -> bytes:
     return json.dumps({"model": "m", "messages": messages}).encode()
 
 
+def _response(items: list[dict[str, Any]]) -> bytes:
+    question = {"role": "user", "content": "Hi"}
+    return json.dumps({"model": "m", "input": [*items, question]}).encode()
+
+
 def _chat(*parts: dict[str, Any]) -> bytes:
     return json.dumps({"id": "chat", "messages": [{"id": "1", "role": "user", "parts": parts}]}).encode()
 
@@ -311,6 +317,15 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[str | tuple[str,
             lambda size: _chat({"type": "text", "text": "a" * size}),
             lambda size: _chat(*[{"type": "text", "text": "a"}] * min(size // 30, 9_000)),
             lambda size: _chat({"type": "file", "url": _image_of(size)}),
+        ),
+    ),
+    "a request for a response": (
+        read_response_request,
+        MAX_BODY,
+        (
+            lambda size: _response([{"role": "user", "content": "a" * size}]),
+            lambda size: _response([{"role": "user", "content": [{"type": "input_text", "text": "a"}] * (size // 40)}]),
+            lambda size: _response([{"type": "reasoning", "id": "msg_" + "a" * size}]),
         ),
     ),
     "arguments": (read_arguments, MAX_CHARACTERS, (('"a",', '{"a":[', '""]}'), "[", "9")),
@@ -446,7 +461,7 @@ def test_of_a_conversation_that_a_page_posts_only_what_counts_is_read() -> None:
 # --- Which modules read texts ---
 
 COVERED = """
-dialog_engine: facades.ai_sdk_request facades.chat_request
+dialog_engine: facades.ai_sdk_request facades.openai_request
     llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
     llm.decoding llm.lenient_json llm.openai_client llm.openai_decoding operators.logs tool_calls.arguments
     tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
@@ -461,7 +476,7 @@ OTHERS = {
 dialog_engine: calls.reads chat.events http.resources http.views consumption.subjects identity.page_sessions
     facades.encoder
     peers.control relay.publish_queue relay.refusals storage.approvals storage.archive storage.brought storage.erasures
-    storage.media
+    storage.media storage.responses
     storage.questions
     storage.moves storage.results storage.sqlite storage.statements tool_calls.resource_tools
 plugins_contract: catalog choice dead_letters encryption held large_results messages pins pools trust updates

@@ -268,3 +268,15 @@ class Archive(Protocol):
     async def whole(self, subject: str, turn_id: str, correlation_id: str) -> WholeResult | None:
         """The whole text of that outcome; None when there is no outcome, or its whole text is not stored."""
         ...
+
+
+class AskedResponses(Protocol):
+    """What requests have brought, for protocols that say it again in each answer. Raises StorageUnavailableError."""
+
+    async def brought(self, turn_id: str) -> Brought:
+        """What the request of a turn that the subject was found to own has brought, also while its message waits."""
+        ...
+
+    async def forget(self, turn_id: str) -> bool:
+        """Forget what its answers say of the request. Returns whether its session has no other turn."""
+        ...

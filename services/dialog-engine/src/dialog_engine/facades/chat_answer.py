@@ -13,9 +13,9 @@ from dialog_engine.facades.chat_chunks import (
     Steps,
     client_call,
     completion_id,
-    created,
     usage_of,
 )
+from dialog_engine.facades.openai_objects import created
 from dialog_engine.http import views
 from dialog_engine.http.plain import WaitsFor
 from dialog_engine.http.problems import ProblemError

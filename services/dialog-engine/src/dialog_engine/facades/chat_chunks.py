@@ -15,7 +15,7 @@ import msgspec
 from dialog_engine.chat import events
 from dialog_engine.chat.events import Frame
 from dialog_engine.facades.encoder import Encoder, Numbers, Output, data_of, delta_of, text_of
-from dialog_engine.facades.openai_objects import error_object
+from dialog_engine.facades.openai_objects import created, error_object
 
 END = b"data: [DONE]\n\n"
 _GAP = r"\n\n"
@@ -47,11 +47,6 @@ class Form:
 def completion_id(turn_id: str) -> str:
     """The id of the completion of a turn."""
     return f"chatcmpl-{turn_id}"
-
-
-def created(turn_id: str) -> int:
-    """When a turn began, in Unix seconds: its id begins with the time in milliseconds."""
-    return int(turn_id.replace("-", "")[:12], 16) // 1000
 
 
 def client_call(step: Mapping[str, Any]) -> dict[str, Any]:

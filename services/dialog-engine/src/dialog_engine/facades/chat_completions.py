@@ -1,11 +1,11 @@
 """The route of Chat Completions, as the OpenAI SDKs and the pages made for them use it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -38,6 +38,7 @@ from dialog_engine.model import Brought, Leaving
 from dialog_engine.tool_calls.client_tools import outcome_of
 from plugins_contract.outcomes import TextBlock
 
+T = TypeVar("T")
 PATH = "/v1/chat/completions"
 PROTOCOL = "chat-completions"
 """Whose names of conversations these are, in the store."""
@@ -66,7 +67,7 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """Where a question belongs: its session, None for a new one, the turn that it follows, and what it brings."""
 
     session_id: str | None
@@ -97,7 +98,7 @@ async def completions(
     try:
         async with place_for(request, engine, sender.subject):
             starting = await starting_request(request, key, retry_count)  # reads the body
-            wanted = await _wanted(request)
+            wanted = await read(request, read_request)
             leaving = engine.leaving.of(x_on_disconnect, usually="cancel")
             form = _form(wanted, engine)
             if wanted.results:
@@ -106,7 +107,7 @@ async def completions(
                 sent = await _sent(wanted, request, engine, sender, starting, leaving)
         answered = frozenset(wanted.results)
         if not wanted.stream:
-            await _begun(sent, engine, sender.subject)
+            await until_begun(sent, engine, sender.subject)
             document = partial(completion, form, answered)
             return PlainAnswer(engine, sender.subject, sent.turn_id, on_end=slot.release, document=document)
         encoder = partial(ChunkEncoder, form)
@@ -117,7 +118,7 @@ async def completions(
         raise
 
 
-async def _begun(sent: turns.SentTurn, engine: Services, subject: str) -> None:
+async def until_begun(sent: turns.SentTurn, engine: Services, subject: str) -> None:
     """Wait until the turn has begun, behind those before it in its session."""
     if sent.status == WAITING and (batches := await turns.batches_of(sent.turn_id, engine, subject)):
         async with aclosing(batches):
@@ -126,10 +127,15 @@ async def _begun(sent: turns.SentTurn, engine: Services, subject: str) -> None:
                     return
 
 
-async def _wanted(request: Request) -> CompletionRequest:
+async def read(request: Request, reader: Callable[[bytes], T]) -> T:
+    """What the body of a request says, read off the event loop when it is long.
+
+    Raises:
+        ProblemError: the reader has refused it.
+    """
     body = await request.body()
     try:
-        return await reading(len(body), read_request, body)
+        return await reading(len(body), reader, body)
     except RefusedError as error:
         errors = [{"field": error.param, "message": str(error)}]
         detail = f"{error.param}: {error}"
@@ -178,7 +184,9 @@ async def _sent(
         fields["tools"] = ToolsRequest(servers=[])
 
     async def send(session_id: str | None, starting: StartingRequest) -> turns.SentTurn:
-        place = await _place(wanted.brought, session_id, engine, sender.subject, named=bool(name), alone=is_task)
+        place = await place_of_question(
+            wanted.brought, session_id, engine, sender.subject, named=bool(name), alone=is_task
+        )
         follows: dict[str, Any] = {} if place.parent is None else {"parent_turn_id": place.parent}
         native = TurnRequest.model_construct(**fields, **follows, on_busy="queue", on_open_question="decline")
         begun_by = native, place.session_id, engine, sender, starting, request
@@ -199,9 +207,9 @@ def _refused_tool(error: ClientToolError) -> ProblemError:
 _FIELDS = {"name": ".function.name", "description": ".function.description", "inputSchema": ".function.parameters"}
 
 
-async def _place(
+async def place_of_question(
     brought: Brought, session_id: str | None, engine: Services, subject: str, *, named: bool, alone: bool
-) -> _Place:
+) -> Place:
     """Where the question belongs: behind the turn with the conversation that was sent again, or at the beginning of
     another branch, with that in the client's words. `session_id` is that of a `named` session, None for a new one. A
     question that is `alone` belongs to nothing else."""
@@ -209,12 +217,12 @@ async def _place(
     if resent.questions and not alone and (session_id or not named):
         found = place_of(resent, await engine.resent.find(subject, session_id, resent.questions), named=named)
         if found:
-            return _Place(found.session_id, found.turn_id, msgspec.structs.replace(brought, said=()))
+            return Place(found.session_id, found.turn_id, msgspec.structs.replace(brought, said=()))
         if session_id and await _waits(resent.questions[-1], session_id, engine, subject):
-            return _Place(session_id, None, msgspec.structs.replace(brought, said=()))
+            return Place(session_id, None, msgspec.structs.replace(brought, said=()))
     if session_id is None:
-        return _Place(None, None, msgspec.structs.replace(brought, stateless=not named))
-    return _Place(session_id, "", brought)
+        return Place(None, None, msgspec.structs.replace(brought, stateless=not named))
+    return Place(session_id, "", brought)
 
 
 async def _waits(question: str, session_id: str, engine: Services, subject: str) -> bool:

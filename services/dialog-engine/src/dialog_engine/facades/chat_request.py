@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from dialog_engine.facades.images import RefusedError, image_of
+from dialog_engine.facades.openai_request import decoded, storable, within
 from dialog_engine.model import Brought, ClientCall, ClientMessage, ClientTool, Sampling
 from plugins_contract.outcomes import MediaBlock
 
@@ -109,12 +110,7 @@ def read_request(body: bytes) -> CompletionRequest:
     Raises:
         RefusedError: it is not valid, or cannot be honoured.
     """
-    try:
-        wanted = msgspec.json.decode(body, type=_Body, strict=True)
-    except msgspec.ValidationError as error:
-        raise RefusedError(*_wrong(str(error))) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RefusedError("body", f"the body is not valid JSON: {error}") from None
+    wanted = decoded(body, _Body)
     _check(wanted)
     instructions, said, results = _conversation(wanted.messages)
     last = ClientMessage("user", "") if results else said.pop()
@@ -162,10 +158,8 @@ def _check(wanted: _Body) -> None:
             raise RefusedError(name, why)
     if wanted.modalities and wanted.modalities != ["text"]:
         raise RefusedError("modalities", _UNSUPPORTED["audio"])
-    for name, least, most in (("temperature", 0, 2), ("top_p", 0, 1)):
-        value = getattr(wanted, name)
-        if value is not None and not least <= value <= most:
-            raise RefusedError(name, f"must be between {least} and {most}")
+    within(wanted.temperature, 0, 2, "temperature")
+    within(wanted.top_p, 0, 1, "top_p")
     if (longest := _longest(wanted)) is not None and longest < 1:
         name = "max_completion_tokens" if wanted.max_completion_tokens is not None else "max_tokens"
         raise RefusedError(name, "must be at least 1")
@@ -181,7 +175,7 @@ def _tools(wanted: _Body) -> tuple[ClientTool, ...]:
     for number, tool in enumerate(wanted.tools):
         if tool.type != "function" or tool.function is None:
             raise RefusedError(f"tools[{number}].type", "must be function: nothing else is understood")
-        about = _storable(tool.function.description or "", f"tools[{number}].function.description")
+        about = storable(tool.function.description or "", f"tools[{number}].function.description")
         tools.append(ClientTool(tool.function.name, about, tool.function.parameters or {"type": "object"}))
     return tuple(tools)
 
@@ -206,7 +200,7 @@ def _conversation(messages: Sequence[_Message]) -> tuple[str, list[ClientMessage
         calls = tuple(
             ClientCall(each.id, each.function.name, each.function.arguments) for each in message.tool_calls or ()
         )
-        call_id = _storable(message.tool_call_id, f"messages[{number}].tool_call_id")
+        call_id = storable(message.tool_call_id, f"messages[{number}].tool_call_id")
         said.append(ClientMessage(message.role, text, media, calls, call_id))
     joined = "\n\n".join(each for each in instructions if each.strip())
     if results := {each.call_id: each.content for each in takewhile(lambda each: each.role == "tool", reversed(said))}:
@@ -220,33 +214,15 @@ def _conversation(messages: Sequence[_Message]) -> tuple[str, list[ClientMessage
 
 def _content(content: str | list[_Part] | None, where: str) -> tuple[str, tuple[MediaBlock, ...]]:
     if content is None or isinstance(content, str):
-        return _storable(content or "", where), ()
+        return storable(content or "", where), ()
     texts: list[str] = []
     media: list[MediaBlock] = []
     for number, part in enumerate(content):
         match part.type:
             case "text" | "refusal":
-                texts.append(_storable(part.text or part.refusal, f"{where}[{number}].text"))
+                texts.append(storable(part.text or part.refusal, f"{where}[{number}].text"))
             case "image_url" if part.image_url:
                 media.append(image_of(part.image_url.url, f"{where}[{number}].image_url.url"))
             case _:
                 raise RefusedError(f"{where}[{number}].type", "must be text or image_url: nothing else is understood")
     return "\n\n".join(texts), tuple(media)
-
-
-def _storable(text: str, where: str) -> str:
-    if "\0" in text:
-        raise RefusedError(where, "must not contain the character U+0000: remove it")
-    return text
-
-
-_MISSING = "Object missing required field `"
-
-
-def _wrong(error: str) -> tuple[str, str]:
-    """The field and what is wrong with it, from msgspec's text such as "Expected `str`, got `int` - at `$.model`"."""
-    message, at, field = error.partition(" - at `$")
-    field = field.rstrip("`").removeprefix(".")
-    if message.startswith(_MISSING):
-        return f"{field}.{message.removeprefix(_MISSING).rstrip('`')}".removeprefix("."), "is required"
-    return field if at else "body", message

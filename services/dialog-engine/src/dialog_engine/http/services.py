@@ -8,7 +8,7 @@ from typing import Any, Literal
 from dialog_engine.calls.large_results import LargeResults
 from dialog_engine.calls.reads import Reads
 from dialog_engine.chat.approvals import Approvals
-from dialog_engine.chat.archive import Archive, Sessions
+from dialog_engine.chat.archive import Archive, AskedResponses, Sessions
 from dialog_engine.chat.audit import AuditLog
 from dialog_engine.chat.client_calls import ClientCalls
 from dialog_engine.chat.events import Readers, TurnFrames
@@ -159,6 +159,7 @@ class Services:
     prices: Callable[[], Prices]
     reads: Reads
     resent: ResentStore
+    responses: AskedResponses
     completions: CompletionOptions
     large_bodies: Shares = field(default_factory=lambda: Shares(LARGE_AT_ONCE, MAX_LARGE, "requests with large bodies"))
     large_answers: Shares = field(default_factory=lambda: Shares(LARGE_AT_ONCE, MAX_LARGE, "requests for data"))

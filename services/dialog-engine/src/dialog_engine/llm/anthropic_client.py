@@ -161,8 +161,8 @@ class AnthropicChatClient(ChatClient):
 
 
 def _sampled(sampling: Sampling) -> Json:
-    """How the sender wants the answer to be sampled. This API has neither a seed nor penalties: they ask for a likely
-    answer, and are left out."""
+    """How the sender wants the answer to be sampled. This API has neither a seed nor penalties nor this kind of effort:
+    they ask for a likely answer, and are left out."""
     wanted: Json = {"temperature": sampling.temperature, "top_p": sampling.top_p}
     schema = (sampling.response_format or {}).get("json_schema", {}).get("schema")
     if schema is not None:

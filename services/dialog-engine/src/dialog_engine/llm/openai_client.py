@@ -37,7 +37,15 @@ MAX_DESCRIPTION = 1024
 """Characters of a tool's description that every provider accepts. OpenAI refuses more for many of its models."""
 _SHORTENED = " … (the rest of this description is in your instructions)"
 
-_SAMPLED = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "response_format")
+_SAMPLED = (
+    "temperature",
+    "top_p",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+    "response_format",
+    "reasoning_effort",
+)
 """The fields of a `Sampling` that are sent as they are."""
 
 # Options that some providers refuse.

@@ -2,7 +2,7 @@
 said before in the words of its client. It is stored with the turn, so that every round of it has all of that, at any
 engine."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from dialog_engine.model.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from dialog_engine.model.sampling import Sampling
 from plugins_contract.catalog import ToolEntry
+from plugins_contract.choice import ToolChoice
 from plugins_contract.outcomes import MediaBlock
 
 CLIENT_SERVER = "client"
@@ -69,7 +70,9 @@ class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a request brings beside the text of its question. `instructions` are for all rounds of its turn, behind the
     system prompt; `media` are the question's images, `said` is what comes before it where that is not in the store.
     With `stateless` a session that begins with it is not listed, and kept for a short time. `own_api`: the request is
-    one of the engine's own API. `tools` are those that the client runs itself."""
+    one of the engine's own API. `tools` are those that the client runs itself. `ask` are tools, as `server/tool` in
+    which `*` stands for any characters, whose calls need approval whatever their policy is. `response` is what a
+    protocol says of the request in its answers, if it keeps them."""
 
     instructions: str = ""
     stateless: bool = False
@@ -78,6 +81,12 @@ class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
     sampling: Sampling = Sampling()
     own_api: bool = False
     tools: tuple[ClientTool, ...] = ()
+    ask: tuple[str, ...] = ()
+    response: Mapping[str, Any] | None = None
+
+    def asks_for(self, server: str, tool: str) -> bool:
+        """Whether the calls of a tool need approval by this request."""
+        return bool(self.ask) and ToolChoice(allow=self.ask).allows(server, tool)
 
     def messages(self, question: str) -> Iterator[Message]:
         """What was said before, and the question."""
@@ -101,7 +110,7 @@ class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def committed(self) -> "Brought":
         """What a running turn needs of it."""
-        return replace(self, media=(), said=())
+        return replace(self, media=(), said=(), response=None)
 
 
 NOTHING_BROUGHT = Brought()

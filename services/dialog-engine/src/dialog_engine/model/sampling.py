@@ -18,3 +18,4 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     response_format: Mapping[str, Any] | None = None
+    reasoning_effort: str | None = None

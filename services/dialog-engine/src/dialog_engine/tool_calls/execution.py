@@ -6,6 +6,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
+import msgspec
+
 from callstream_runtime.long_texts import LOOP_CHARACTERS
 from dialog_engine.model import (
     AssistantMessage,
@@ -98,13 +100,14 @@ class ToolExecution:
         for each in plans:
             if not isinstance(each, Runnable):
                 continue
+            tool = _as_asked(ctx.turn, each.tool)
             if each.tool == of_client.get(each.tool.name):
                 asked.append(Asked(each.call, self._rounds.approvals.question_to_client(each.tool, each.arguments)))
-            elif each.tool.approval is ApprovalPolicy.NEVER:
+            elif tool.approval is ApprovalPolicy.NEVER:
                 request = self._rounds.calls.request(ctx.turn, each.call, each.tool, each.arguments)
                 open_calls.append(OpenCall(each.call, request))
             else:
-                asked.append(Asked(each.call, self._rounds.approvals.question(each.tool, each.arguments)))
+                asked.append(Asked(each.call, self._rounds.approvals.question(tool, each.arguments)))
         return _Plan(plans, open_calls, asked)
 
     def _decided(self, ctx: TurnContext, source: ToolSource) -> list[Runnable | Unrunnable]:
@@ -284,3 +287,10 @@ class Rounds:
         for step in asked.steps(steps.round):
             emit(step)
         return asked
+
+
+def _as_asked(turn: Turn, tool: ToolEntry) -> ToolEntry:
+    """The tool with the policy of the turn: its request may ask for approval, and not do without."""
+    asks = turn.brought is not None and turn.brought.asks_for(tool.server, tool.tool)
+    is_never = tool.approval is ApprovalPolicy.NEVER
+    return msgspec.structs.replace(tool, approval=ApprovalPolicy.ALWAYS) if asks and is_never else tool

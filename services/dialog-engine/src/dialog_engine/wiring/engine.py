@@ -12,7 +12,7 @@ from callstream_runtime.version import __version__
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.read_resources import show
 from dialog_engine.chat.requests import run_forgetting
-from dialog_engine.facades import ai_sdk_routes, chat_completions, large_bodies
+from dialog_engine.facades import ai_sdk_routes, chat_completions, large_bodies, responses_routes, responses_stored
 from dialog_engine.facades.openai_errors import with_error
 from dialog_engine.facades.openai_objects import PATHS as OPENAI_PATHS
 from dialog_engine.http.app import State, build_routes, create_app
@@ -56,14 +56,16 @@ def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = E
         lifespan,
         identity.admission,
         identity.routers,
-        facades=[ai_sdk_routes.router, chat_completions.router],
+        facades=[ai_sdk_routes.router, chat_completions.router, responses_routes.router, responses_stored.router],
         error_forms={ai_sdk_routes.PATH: ai_sdk_routes.as_sentence, **dict.fromkeys(OPENAI_PATHS, with_error)},
         version=__version__,
         loopback_only=not settings.identity.needs_sign_in,
         cors_origins=settings.http.cors_origins,
         # A character is twelve bytes of JSON at most: a pair of \u escapes.
         max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.limits.max_message_chars + 1000),
-        larger_bodies=dict.fromkeys((chat_completions.PATH, ai_sdk_routes.CHAT), large_bodies.MAX_BYTES),
+        larger_bodies=dict.fromkeys(
+            (chat_completions.PATH, ai_sdk_routes.CHAT, responses_routes.PATH), large_bodies.MAX_BYTES
+        ),
     )
 
 

@@ -1,0 +1,81 @@
+"""The `tools` of a request for the Responses API: which of our servers it narrows the model to. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from dialog_engine.facades.images import RefusedError
+from plugins_contract.choice import MAX_ENTRIES, MAX_ENTRY_CHARS, ToolChoice
+
+_OWN = "servers are those of this engine, named by `server_label`: leave this out"
+_NOT_OURS = {"server_url": _OWN, "connector_id": _OWN, "headers": _OWN, "authorization": _OWN, "tunnel_id": _OWN}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The servers that are named, in their order, with the tools that may be used; None for all that the sender may
+    use. `ask` are `server/tool` whose calls need approval in any case; `*` stands for any characters."""
+
+    labels: tuple[str, ...] = ()
+    choice: ToolChoice | None = None
+    ask: tuple[str, ...] = ()
+
+
+def wanted_tools(tools: Sequence[Mapping[str, Any]], tool_choice: object) -> Wanted:
+    """What a request wants. Raises RefusedError: it cannot be honoured."""
+    if tool_choice not in (None, "auto", "none"):
+        raise RefusedError("tool_choice", "must be auto or none: the model decides which tools it calls")
+    labels: list[str] = []
+    allow: list[str] = []
+    ask: list[str] = []
+    for number, tool in enumerate(tools):
+        label = _label(tool, f"tools[{number}]")
+        labels.append(label)
+        allow += _entries(label, tool.get("allowed_tools"), f"tools[{number}].allowed_tools")
+        ask += _asked(label, tool.get("require_approval"), f"tools[{number}].require_approval")
+    if max(len(allow), len(ask)) > MAX_ENTRIES:
+        raise RefusedError("tools", f"more than {MAX_ENTRIES} tools are named: name servers without allowed_tools")
+    if tool_choice == "none":
+        return Wanted(choice=ToolChoice(servers=()))
+    choice = ToolChoice(servers=tuple(labels), allow=tuple(allow)) if labels else None
+    return Wanted(tuple(labels), choice, tuple(ask))
+
+
+def _label(tool: Mapping[str, Any], where: str) -> str:
+    if tool.get("type") != "mcp":
+        raise RefusedError(f"{where}.type", "must be mcp: the model has the tools of this server")
+    for name, why in _NOT_OURS.items():
+        if tool.get(name):
+            raise RefusedError(f"{where}.{name}", why)
+    label = tool.get("server_label")
+    if not isinstance(label, str) or not label or "/" in label or len(label) > MAX_ENTRY_CHARS:
+        raise RefusedError(f"{where}.server_label", "must be the name of a server from `GET /v1/tools`")
+    return label
+
+
+def _entries(label: str, allowed: object, where: str) -> list[str]:
+    """The tools that `allowed_tools`, or a filter of `require_approval`, names."""
+    if isinstance(allowed, dict):
+        names = cast("dict[str, object]", allowed)
+        if names.get("read_only") is not None:
+            raise RefusedError(f"{where}.read_only", "is not available here: use tool_names")
+        allowed = names.get("tool_names")
+    if allowed is None:
+        return [f"{label}/*"]
+    given = cast("list[object]", allowed) if isinstance(allowed, list) else [None]
+    most = MAX_ENTRY_CHARS - len(label) - 1
+    if not all(isinstance(each, str) and 0 < len(each) <= most and "\0" not in each for each in given):
+        raise RefusedError(where, "must have names of tools")
+    return [f"{label}/{each}" for each in given]
+
+
+def _asked(label: str, required: object, where: str) -> list[str]:
+    """What needs approval by this request. What the server's own policy asks for is asked in any case."""
+    if required in (None, "never"):
+        return []
+    if required == "always":
+        return [f"{label}/*"]
+    if not isinstance(required, dict):
+        raise RefusedError(where, "must be always, never, or an object with always and never")
+    always = cast("dict[str, object]", required).get("always")
+    return [] if always is None else _entries(label, always, f"{where}.always")

@@ -1,0 +1,138 @@
+"""Turns as responses of OpenAI's Responses API: `facades/responses_encoder.py`."""
+
+import json
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from openai import omit
+from openai.lib.streaming.responses import ResponseStreamState
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from dialog_engine.chat.events import Batch, Frame
+from dialog_engine.facades.encoder import Output
+from dialog_engine.facades.responses_encoder import Form, ResponseEncoder
+from dialog_engine.facades.responses_ids import APPROVAL, asked_for, named
+from dialog_engine.facades.stream import Part, outputs
+from tests.marks import promise
+from tests.support.random_turns import RandomTurn, random_turns
+
+TURN = "01a21b7e-e007-7b61-a38a-6a55b13ae2c0"
+SAID: dict[str, Any] = {
+    "model": "m",
+    "tools": [],
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "reasoning": {"summary": "auto"},
+}
+EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+
+
+def frames_of(turn: RandomTurn) -> list[Frame]:
+    return [replace(each, data=each.data.replace('"turnId":"turn"', f'"turnId":"{TURN}"')) for each in turn.frames]
+
+
+def encoded(frames: Iterable[Frame], answered: str = "") -> tuple[list[Output], Response]:
+    """What a reader of one response is sent, and the response."""
+    encoder = ResponseEncoder(Form(TURN, SAID, answered))
+    sent = [output for frame in frames for output in encoder.feed(frame)]
+    return sent, Response.model_validate(encoder.document, strict=True)
+
+
+def accepted(sent: Sequence[Output]) -> None:
+    """The official types, and the helper of the package for streams, accept what was sent."""
+    state: ResponseStreamState[Any] = ResponseStreamState(input_tools=omit, text_format=omit)
+    for output in sent:
+        name, data = output.data.decode().removesuffix("\n\n").split("\n")
+        event = EVENT.validate_python(json.loads(data.removeprefix("data: ")), strict=True)
+        assert name == f"event: {event.type}"
+        assert event.sequence_number == output.number
+        state.handle_event(event)
+
+
+@promise("what another protocol's client gets of a turn is the same at every engine, live and replayed")
+@settings(deadline=None)  # the package builds its types when they are first used
+@given(turn=random_turns(), size=st.integers(1, 9), data=st.data())
+async def test_the_responses_of_a_turn_have_all_that_is_stored_of_it_once(
+    turn: RandomTurn, size: int, data: st.DataObject
+) -> None:
+    frames = frames_of(turn)
+    texts, answered, responses = "", "", 0
+    calls: list[str] = []
+    while True:
+        responses += 1
+        sent, response = encoded(frames, answered)
+        accepted(sent)
+        assert [output.last for output in sent] == [False] * (len(sent) - 1) + [True]
+        place = data.draw(st.integers(0, len(sent) - 1))
+        batches = (frames[at : at + size] for at in range(0, len(frames), size))
+        encoder = partial(ResponseEncoder, Form(TURN, SAID, answered))
+        part = Part(after=sent[place].number)
+        rest = b"".join([piece async for piece in outputs(_each(batches), encoder, part, _never)])
+        assert rest == b"".join(output.data for output in sent[place + 1 :])
+        texts += response.output_text
+        calls += [item.id for item in response.output if item.type == "mcp_call"]
+        asked = [item.id for item in response.output if item.type == "mcp_approval_request"]
+        if response.usage:
+            break
+        assert response.status == "completed"
+        answered = asked_for(_found(asked[0]))[0]
+    assert texts == "".join(turn.texts)
+    assert len(calls) == len(set(calls))
+    asks = any('"type":"approval","status":"asked"' in each.data for each in frames)
+    assert (responses > 1) == asks, "a response ends where its user is asked"
+
+
+async def _never() -> None:
+    raise AssertionError("the log is read once")
+
+
+async def _each(batches: Iterable[Batch]) -> AsyncGenerator[Batch]:
+    for batch in batches:
+        yield batch
+
+
+def _found(item_id: str) -> Any:
+    found = named(item_id, APPROVAL)
+    assert found
+    return found
+
+
+CALL = {"toolName": "demo__add", "server": "demo", "toolCallId": "c1", "round": 1}
+
+
+def frame(number: int, name: str, **data: Any) -> Frame:
+    return Frame(f"1-{number}", name, json.dumps(data, separators=(",", ":"), ensure_ascii=False))
+
+
+def test_a_call_that_was_answered_first_belongs_to_the_response_whose_request_has_answered_both() -> None:
+    def step(number: int, kind: str, status: str, call: str, **more: Any) -> Frame:
+        return frame(number, "control", type=kind, status=status, correlationId=call, **CALL, **more)
+
+    frames = [
+        *(step(n, "approval", "asked", call, arguments={}, hash="h") for n, call in enumerate(("k1", "k2"), 1)),
+        frame(3, "control", type="waiting", approvals=2, calls=["k1", "k2"]),
+        step(4, "approval", "approved", "k2"),
+        step(5, "tool", "succeeded", "k2", result={"text": "2"}),
+        step(6, "approval", "approved", "k1"),
+        step(7, "tool", "succeeded", "k1", result={"text": "1"}),
+        frame(8, "done", reason="stop", usage={"inputTokens": 1, "outputTokens": 1}, toolCalls=2, turnId=TURN),
+    ]
+    sent, response = encoded(frames, "k1")
+    accepted(sent)
+    assert [getattr(item, "output", "") for item in response.output] == ["2", "1"]
+
+
+def test_a_question_of_a_server_is_said_once_with_the_place_of_its_answer_and_the_stream_stays_open() -> None:
+    asked = {"type": "question", "status": "asked", "correlationId": "k1", **CALL, "questionId": "q1"}
+    waiting = frame(3, "control", type="waiting", approvals=0, questions=1, calls=["k1"])
+    sent, response = encoded([frame(1, "control", **asked), frame(2, "control", **asked), waiting])
+    accepted(sent)
+    [item] = response.output
+    assert item.type == "reasoning"
+    assert item.summary[0].text == f"demo__add asks a question: answer at /v1/turns/{TURN}/questions/q1"
+    assert response.status == "in_progress"
