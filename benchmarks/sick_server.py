@@ -4,7 +4,8 @@
 
 Real processes: Redis, one worker with 32 slots, MCP servers over HTTP and stdio. Some callers call the demo server, one
 call after the other each; others call a second server meanwhile, which answers, is stopped (SIGSTOP: it takes
-connections and bytes, and answers nothing), or is killed. Not calling it at all is what the others are compared with. Each state is measured once in a round, so that other work on
+connections and bytes, and answers nothing), or is killed. Not calling it at all is what the others are compared with.
+Each state is measured once in a round, so that other work on
 the machine affects all of them. The figures are of the calls of the demo server alone, from commit to commit.
 """
 
