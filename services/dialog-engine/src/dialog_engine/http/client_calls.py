@@ -46,11 +46,11 @@ class ClientToolRequest(Body):
 
 def with_tools(
     sent: Sequence[ClientToolRequest],
-    brought: Brought | None,
+    brought: Brought,
     engine: Services,
     sender: Principal,
     choice: ToolChoice | None,
-) -> Brought | None:
+) -> Brought:
     """What a message brings, with the tools that its native request has sent.
 
     Raises:
@@ -58,9 +58,7 @@ def with_tools(
         ClientToolsNotNowError: engines are being updated.
     """
     if sent:
-        brought = replace(brought or Brought(own_api=True), tools=tuple(each.tool() for each in sent))
-    if brought is None or not brought.tools:
-        return brought
+        brought = replace(brought, tools=tuple(each.tool() for each in sent))
     ours = engine.tools.visible_to(sender.subject, sender.roles, choice).tools()
     client_tools.check(brought.tools, {tool.name for tool in ours})
     if not engine.client_tools():

@@ -235,7 +235,9 @@ async def sent_turn(
     choice = engine.choices.made(body.model, body.tool_mode) if is_chosen else Choice()
     if body.tools is not None:
         choice = replace(choice, tools=body.tools.choice())
-    brought = with_tools(body.client_tools or (), brought, engine, sender, choice.tools)
+    if body.client_tools or (brought and brought.tools):
+        own = brought or Brought(own_api=True)
+        brought = with_tools(body.client_tools or (), own, engine, sender, choice.tools)
 
     async def start() -> Turn:
         return await engine.turns.start(
