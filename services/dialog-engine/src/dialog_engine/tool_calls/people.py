@@ -99,7 +99,8 @@ class WaitingForPeople:
                 match decided:
                     case CallResult():
                         self._results[decided.call.correlation_id] = decided
-                        self._wait_for_user()
+                        if not self._waiting.decided:  # results that were sent together end one wait
+                            self._wait_for_user()
                     case Approved(call, request, edited):
                         # Another engine may have committed the decision, some time ago.
                         self._start([OpenCall(call, request)], late=True, edited=edited)

@@ -46,6 +46,8 @@ class Waiting:
     turn: Turn
     asked: dict[str, Asked]
     changed: asyncio.Queue[ApprovalState] = field(default_factory=asyncio.Queue[ApprovalState])
+    decided: set[str] = field(default_factory=set[str])
+    """The calls in `asked` whose decisions are in the queue."""
 
 
 Resume = Callable[[Turn, Sequence[TurnEvent]], None]
@@ -161,6 +163,7 @@ class PendingApprovals:
                     emit(steps.asked(again))
                     continue
                 del waiting.asked[state.correlation_id]
+                waiting.decided.discard(state.correlation_id)
                 self._waiting.pop(state.correlation_id, None)
                 yield _decided(each.call, state, steps, emit)
         finally:
@@ -219,8 +222,11 @@ class PendingApprovals:
             known = waiting.asked.get(state.correlation_id) if waiting else None
             if waiting is None or known is None:
                 continue
-            if state.decision is None and state.outcome is None and state.question == known.question:
-                continue
+            if state.decision is None and state.outcome is None:
+                if state.question == known.question:
+                    continue
+            else:
+                waiting.decided.add(state.correlation_id)
             waiting.changed.put_nowait(state)
 
 
