@@ -89,7 +89,8 @@ async def test_each_end_of_a_turn_begins_the_next_message_wherever_it_was_sent(
     for turn_id in turns:
         assert await ended(there, turn_id) == "stop"
     assert await said(here, session_id) == ["first", "a", "b", "c"]
-    assert (await here.client.get("/v1/me/pending")).json() == {"approvals": [], "messages": [], "questions": []}
+    nothing: dict[str, list[str]] = {"approvals": [], "clientCalls": [], "messages": [], "questions": []}
+    assert (await here.client.get("/v1/me/pending")).json() == nothing
 
 
 @promise("a message that waits is sent once, whatever becomes of the engine and of its client")
