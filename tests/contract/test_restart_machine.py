@@ -124,9 +124,12 @@ class RestartMachine(RuleBasedStateMachine):
         if starts and worker.held:
             self.begin(worker, worker.held[-1])
 
-    def get(self, worker: Worker) -> None:
+    def get(self, worker: Worker) -> bool:
+        """Read one entry; one that the worker has already is ignored, as its consumer does. Whether there was one."""
         if delivery := self.do(self.bench.next_delivery(worker.name)):
-            worker.held.append(delivery)
+            has = {each.entry for each in (*worker.held, *(running for running, _ in worker.running))}
+            worker.held += [] if delivery.entry in has else [delivery]
+        return delivery is not None
 
     @precondition(lambda self: any(worker.held for worker in self.workers))
     @rule(data=st.data(), is_answered=st.booleans())
@@ -234,8 +237,8 @@ class RestartMachine(RuleBasedStateMachine):
                 self.enqueue(call, is_answered=True)
         self.do(self.bench.a_moment())
         for worker in self.living:
-            while delivery := self.do(self.bench.next_delivery(worker.name)):
-                worker.held.append(delivery)
+            while self.get(worker):
+                pass
         names = {worker.name for worker in self.living}
         for row in self.do(self.bench.pending()):
             if row.consumer not in names:
