@@ -1,68 +1,30 @@
 """Clients that people have already, unchanged from their packages, in front of two engines."""
 
-import json
 import os
+import signal
 import subprocess
-import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from plugins_contract.messages import new_id
 from tests.marks import exhaustive, promise
-from tests.support.node import install, node_binary
-from tests.support.replicas import QUICK_ENGINE, Replica
-from tests.support.stack import Stack, running_stack
+from tests.support.clients import ANN, CLIENTS, MODEL, Running, engine_of, running
+from tests.support.replicas import Replica, read
+from tests.support.stack import running_stack
+from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
 pytestmark = exhaustive("needs Node 22, the npm registry and real processes")
 
-FOLDER = Path(__file__).with_name("clients")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "clients.md"
-ANN, BOB = ("ann-key-of-sixteen-characters", "bob-key-of-sixteen-characters")
-MODEL = "openai:demo-scripted"
+BOB = "bob-key-of-sixteen-characters"
 LONG = "Give me a long answer"
-
-
-@dataclass(frozen=True)
-class Client:
-    """A program in `clients`, and the npm packages that it needs. The document has lines for it that begin with
-    `imports`; those of `useChat` are in `test_stack_ai_sdk.py`. `decides`: its own user approves calls. `leaving`: what
-    becomes of a turn whose connection it closes."""
-
-    program: str
-    packages: Sequence[str] = ()
-    imports: str = ""
-    decides: bool = False
-    leaving: str = "cancelled"
-
-
-CLIENTS = {
-    "openai": Client("openai.mjs", ("openai@7",), 'import OpenAI from "openai"'),
-    "openai-compatible": Client(
-        "openai_compatible.mjs", ("@ai-sdk/openai-compatible@3", "ai@7"), "import { createOpenAICompatible }"
-    ),
-    "ai-sdk-react": Client("ai_sdk_react.mjs", ("@ai-sdk/react@4", "ai@7", "react@19"), decides=True, leaving="done"),
-    "langchain": Client("langchain.py", imports="import os\nfrom langchain_openai"),
-}
-
-
-@contextmanager
-def engine_of(stack: Stack, name: str) -> Generator[Replica]:
-    engine = Replica(stack, name, program=QUICK_ENGINE)
-    engine.http.headers["authorization"] = f"Bearer {ANN}"
-    try:
-        engine.wait_for_tools()
-        yield engine
-    finally:
-        engine.close()
-        stack.bury(engine.process)
+END_OF_LONG = "an empty page."
+TOOL = {"name": "pick_colour", "description": "Picks a colour.", "inputSchema": {"type": "object"}}
 
 
 @pytest.fixture(scope="module")
@@ -76,54 +38,19 @@ def engines() -> Generator[tuple[Replica, Replica]]:
 
 
 @pytest.fixture(scope="module", params=CLIENTS)
-def client(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> "Running":
-    wanted = CLIENTS[request.param]
-    if not wanted.packages:
-        return Running(wanted, [sys.executable, FOLDER / wanted.program])
-    node = node_binary()
-    folder: Path = pytestconfig.cache.mkdir(f"client-{request.param}")
-    install(folder, *wanted.packages)
-    return Running(wanted, [node, FOLDER / wanted.program, folder])
-
-
-@dataclass(frozen=True)
-class Running:
-    """A client with the command that runs it."""
-
-    kind: Client
-    command: Sequence[str | Path]
-
-    def ask(
-        self,
-        engines: Sequence[Replica],
-        *questions: str,
-        chat: str = "",
-        headers: Mapping[str, str] = MappingProxyType({}),
-        **own: Any,
-    ) -> list[dict[str, Any]]:
-        """What it shows for each question of a chat, which are asked at these engines in turn."""
-        name = chat or new_id()
-        asked = {
-            "urls": [f"http://127.0.0.1:{engine.port}" for engine in engines],
-            "key": ANN,
-            "chat": name,
-            "headers": {"X-Session-Id": name, **headers},
-            "questions": questions,
-            "model": MODEL,
-            "cut": None,
-            "approves": None,
-        }
-        done = subprocess.run(
-            self.command, input=json.dumps(asked | own), capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
+def client(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Running:
+    return running(request.param, pytestconfig.cache.mkdir(f"client-{request.param}"))
 
 
 def newest(engine: Replica) -> list[dict[str, Any]]:
     """The messages of the session that has changed last."""
+    return transcript(engine)["messages"]
+
+
+def transcript(engine: Replica) -> dict[str, Any]:
+    """The same session as a whole."""
     [session, *_] = engine.http.get("/v1/sessions").json()["sessions"]
-    return engine.messages(session["sessionId"])
+    return engine.http.get(f"/v1/sessions/{session['sessionId']}/messages").json()
 
 
 def questions(messages: Sequence[dict[str, Any]]) -> list[str]:
@@ -134,8 +61,12 @@ def calls(messages: Sequence[dict[str, Any]]) -> list[str]:
     return [call["status"] for each in messages for call in each.get("toolCalls", ())]
 
 
+def turn(engine: Replica, turn_id: str) -> dict[str, Any]:
+    return engine.http.get(f"/v1/turns/{turn_id}").json()
+
+
 def status(engine: Replica, turn_id: str) -> str:
-    return engine.http.get(f"/v1/turns/{turn_id}").json()["status"]
+    return turn(engine, turn_id)["status"]
 
 
 Engines = tuple[Replica, Replica]
@@ -154,7 +85,9 @@ def test_parallel_calls_are_in_the_answer(client: Running, engines: Engines) -> 
     [answer] = client.ask(engines, "What time is it in Tokyo and in Paris?")
     assert "Tokyo" in answer["text"]
     assert "Paris" in answer["text"]
-    assert calls(newest(engines[1])) == ["succeeded", "succeeded"]
+    messages = newest(engines[1])
+    assert calls(messages) == ["succeeded", "succeeded"]
+    assert answer["tokens"] == turn(engines[1], messages[0]["turnId"])["usage"]["outputTokens"]  # of both rounds
 
 
 @promise("clients that people have speak to two engines unchanged", only_in_test_all="needs Node and its packages")
@@ -191,15 +124,49 @@ def test_a_client_that_leaves_stops_the_answer_or_not_as_its_protocol_has_it_and
     assert messages[1]["content"].startswith(cut["text"])
 
 
+def test_a_client_that_was_cut_off_gets_the_whole_answer_at_the_other_engine(client: Running, engines: Engines) -> None:
+    key = {"Idempotency-Key": new_id()}
+    _, whole = client.ask(engines, LONG, LONG, headers=key, cut=0, again=1)
+    stored = transcript(engines[0])
+    assert questions(stored["messages"]) == [LONG]
+    assert [len(each["siblings"]) for each in stored["turns"]] == [1]
+    assert whole["text"] == stored["messages"][1]["content"]
+    assert whole["text"].endswith(END_OF_LONG)
+
+
+def test_a_stop_reaches_the_tool(client: Running, engines: Engines) -> None:
+    token = new_id()
+    client.ask(engines, f'call demo__slow_job {{"seconds": 60, "steps": 60, "token": "{token}"}}', cut=0, stops=True)
+    messages = newest(engines[1])
+    wait_until_blocking(lambda: status(engines[1], messages[0]["turnId"]) == "cancelled", 30)
+    assert calls(newest(engines[1])) == ["cancelled"]
+    job = engines[0].stack.effects
+    wait_until_blocking(lambda: [each["status"] for each in job(token)] in ([], ["started", "cancelled"]), 10)
+
+
+def test_a_tool_of_the_client_runs_there_once_and_the_turn_goes_on(client: Running, engines: Engines) -> None:
+    [answer] = client.ask(engines, 'call pick_colour {"of": "tea"}', tool=TOOL)
+    assert answer["ran"] == [{"of": "tea"}]
+    assert "teal" in answer["text"]
+    messages = newest(engines[0])
+    assert questions(messages) == ['call pick_colour {"of": "tea"}']
+    assert calls(messages) == ["succeeded"]
+
+
 def test_a_request_that_is_repeated_at_the_other_engine_begins_nothing(client: Running, engines: Engines) -> None:
-    chat, key = new_id(), {"Idempotency-Key": new_id()}
-    answers = [client.ask([engine], "What is 40 + 2?", chat=chat, headers=key) for engine in engines]
+    chat, token, key = new_id(), new_id(), {"Idempotency-Key": new_id()}
+    question = f'call demo__increment_counter {{"token": "{token}"}}'
+    answers = [client.ask([engine], question, chat=chat, headers=key) for engine in engines]
     assert answers[0] == answers[1]
-    assert questions(newest(engines[0])) == ["What is 40 + 2?"]
+    assert questions(newest(engines[0])) == [question]
+    assert len(engines[0].stack.effects(token)) == 1
 
 
 @promise("a stream of another protocol that cannot go on breaks off: its client does not take it for the end")
-def test_a_client_of_a_killed_engine_sees_an_error_and_the_answer_is_there(client: Running, engines: Engines) -> None:
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "restarted"])
+def test_a_client_whose_engine_ends_in_mid_answer_sees_an_error_and_the_answer_is_there(
+    client: Running, engines: Engines, end: signal.Signals
+) -> None:
     here, there = engines
     chat = new_id()
 
@@ -210,13 +177,14 @@ def test_a_client_of_a_killed_engine_sees_an_error_and_the_answer_is_there(clien
     with ThreadPoolExecutor(1) as thread:
         asking = thread.submit(client.ask, [here], LONG, chat=chat)
         [session] = wait_until_blocking(begun, 60, what="the turn")
-        wait_until_blocking(lambda: status(there, session["runningTurnId"]) == "running", 10)
-        here.process.kill()
+        read(there.http, session["runningTurnId"], Transcript(), until=lambda event: event.name == "text")
+        here.process.send(end)
         [broken] = asking.result()
+    wait_until_blocking(lambda: here.process.returncode is not None, 30, what="the end of the engine")
     here.live_again()
     assert broken["error"]
     wait_until_blocking(lambda: status(there, session["runningTurnId"]) == "done", 60, what="the end")
-    assert there.messages(session["sessionId"])[-1]["content"].endswith("an empty page.")
+    assert there.messages(session["sessionId"])[-1]["content"].endswith(END_OF_LONG)
 
 
 def test_an_error_is_shown_with_its_reason(client: Running, engines: Engines) -> None:
@@ -241,12 +209,12 @@ def test_a_stranger_is_refused_and_another_subject_has_a_conversation_of_its_own
 
 def test_the_lines_of_the_document_run(client: Running, engines: Engines, tmp_path: Path) -> None:
     if not (begin := client.kind.imports):
-        pytest.skip("test_stack_ai_sdk.py runs them")
+        pytest.skip("other tests run them")
     lines = begin + DOCUMENT.read_text().partition(begin)[2].partition("```")[0]
     url = f"http://127.0.0.1:{engines[0].port}"
     script = tmp_path / "lines.py"
     if client.kind.packages:
-        script = Path(client.command[-1]) / "lines.mjs"
+        script = client.packages / "lines.mjs"
         lines = lines.replace("\n\n", f'\n\nconst engine = "{url}", key = "{ANN}";\n', 1)
     script.write_text(lines)
     own = {"CALLSTREAM_URL": url, "CALLSTREAM_KEY": ANN, "CALLSTREAM_MODEL": MODEL}

@@ -24,10 +24,14 @@ def install(folder: Path, *packages: str) -> None:
     """The newest packages of these versions, kept in the folder for the next run."""
     if (folder / "node_modules").exists():
         return
-    if shutil.which("npm") is None:
+    npm = shutil.which("npm")
+    if npm is None:
         pytest.skip("needs npm: install it")
     (folder / "package.json").write_text('{"private": true}')
-    command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *packages]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    command = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", *packages]
+    # Of a package that needs a newer Node than npm runs on, npm installs an older version.
+    path = f"{Path(node_binary()).parent}{os.pathsep}{os.environ['PATH']}"
+    env = os.environ | {"PATH": path}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"npm cannot fetch {' '.join(packages)}: {done.stderr[-200:]}")

@@ -1,17 +1,23 @@
 // The packages `@ai-sdk/openai-compatible` and `ai`: a model of the AI SDK behind a server of the client's own.
-import { answers, asked, load } from "./driver.mjs";
+import { answers, asked, elsewhere, load, run, said } from "./driver.mjs";
 
 const { createOpenAICompatible } = load("@ai-sdk/openai-compatible");
-const { streamText } = load("ai");
-const { key: apiKey, headers } = asked;
-const messages = [];
+const { isStepCount, jsonSchema, streamText } = load("ai");
+const { key: apiKey, headers, tool } = asked;
+const execute = async (input) => run(input);
+const tools = tool ? { [tool.name]: { inputSchema: jsonSchema(tool.inputSchema), execute } } : undefined;
+
+function modelAt(url) {
+  const own = { name: "callstream", baseURL: `${url}/v1`, apiKey, headers, includeUsage: true };
+  return createOpenAICompatible(own)(asked.model);
+}
 
 await answers(async (question, url, cut) => {
-  const own = { name: "callstream", baseURL: `${url}/v1`, apiKey, headers, includeUsage: true };
-  const chosen = createOpenAICompatible(own)(asked.model);
-  messages.push({ role: "user", content: question });
+  said.push({ role: "user", content: question });
   const leaving = new AbortController();
-  const result = streamText({ model: chosen, messages, abortSignal: leaving.signal, onError() {} });
+  const prepareStep = ({ stepNumber }) => ({ model: modelAt(stepNumber ? elsewhere : url) });
+  const more = { tools, prepareStep, stopWhen: isStepCount(3), abortSignal: leaving.signal, onError() {} };
+  const result = streamText({ model: modelAt(url), messages: said, ...more });
   let text = "";
   let tokens = 0;
   for await (const part of result.fullStream) {
@@ -20,6 +26,6 @@ await answers(async (question, url, cut) => {
     if (part.type === "finish") tokens = part.totalUsage.outputTokens;
     if (cut && text) leaving.abort();
   }
-  messages.push({ role: "assistant", content: text });
+  said.push({ role: "assistant", content: text });
   return { text, tokens };
 });
