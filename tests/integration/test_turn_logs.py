@@ -284,6 +284,19 @@ async def test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch(arc
         assert [frame.id for frame in await read(adopter, Cursor(1, 39))] == ["2-1", "2-2"]
 
 
+async def test_a_later_owner_knows_whether_the_turn_has_ended_for_its_readers(archive: Archive) -> None:
+    later = Turn("turn", "session", "ann", epoch=2)
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        log.append(Reset("1"))
+        await wait_until(archive.stored)
+        assert not await archive.elsewhere.has_ended(later)
+        log.append(DONE)
+        await log.close()
+        assert await archive.elsewhere.has_ended(later)
+        assert not await archive.elsewhere.has_ended(TURN)
+
+
 async def test_a_reader_beyond_the_end_of_an_ended_log_gets_nothing(archive: Archive) -> None:
     await stored(archive)
     for logs in (archive.logs, archive.elsewhere):

@@ -199,6 +199,20 @@ async def test_an_end_that_cannot_be_stored_is_shown_at_once_and_stored_later(
         assert [type(event) for event in events].count(Done) == 1
 
 
+@promise("no turn goes on behind an end that its readers have seen")
+async def test_a_turn_whose_end_was_shown_and_not_stored_stays_failed_at_the_next_engine() -> None:
+    store = MemoryStore()
+    store.refuse["finish"] = FULL
+    async with FakeEngine(model := ScriptedModel(says("x"), says("y")), store=store) as engine:
+        turn = await engine.begun("?", lambda event: isinstance(event, Done))
+        del store.refuse["finish"]
+        assert await engine.restart() == 1
+        await engine.seen(turn)
+
+        assert store.status(turn) == "failed"
+        assert len(model.requests) == 1
+
+
 async def test_while_storage_is_unavailable_the_user_sees_the_end_at_once() -> None:
     store = MemoryStore()
     store.refuse["add_round"] = FULL

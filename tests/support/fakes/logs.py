@@ -3,7 +3,7 @@
 from collections import defaultdict
 
 from dialog_engine.chat.ports import TurnLog, TurnLogs
-from dialog_engine.model import Turn, TurnEvent
+from dialog_engine.model import Done, Turn, TurnEvent
 
 
 class MemoryLog(TurnLog):
@@ -33,6 +33,10 @@ class MemoryLogs(TurnLogs):
 
     async def continues(self, turn: Turn) -> bool:
         return True
+
+    async def has_ended(self, turn: Turn) -> bool:
+        *_, last, _ = [MemoryLog(turn), *self.lives[turn.turn_id]]
+        return isinstance((last.events or [None])[-1], Done)
 
     def open(self, turn: Turn) -> MemoryLog:
         log = MemoryLog(turn)

@@ -294,6 +294,10 @@ class TurnLogs(Protocol):
         """Whether the open log of `turn` goes on where it was parked: Redis has all that was seen until then."""
         ...
 
+    async def has_ended(self, turn: Turn) -> bool:
+        """Whether the log of `turn` ends with `done` before this life of it, as far as Redis can say that."""
+        ...
+
     def moved(self, turn: Turn) -> None:
         """The turn is not this engine's any more: nothing more is stored from here, and readers must ask again."""
         ...

@@ -198,7 +198,9 @@ class RunningTurn(SideBand):
                 await self._log.close()
 
     async def _go_on(self) -> None:
-        """Show what has happened since the turn was parked. Readers get everything anew where that is not the next."""
+        """Show what has happened since the turn was parked. Readers get everything anew where that is not the next.
+
+        Where the last owner has shown the end of a failed turn, and died before it was committed, it stays failed."""
         if self._unseen is not None and await self._logs.continues(self.turn):
             so_far = await self._service.reset(self.turn)
             self.read.follow(so_far)
@@ -206,6 +208,8 @@ class RunningTurn(SideBand):
             for event in [*self._unseen, *(each for each in last if isinstance(each, RoundComplete))]:
                 self.emit(event)
             return
+        if await self._logs.has_ended(self.turn):
+            self._failure = StorageUnavailableError("the end of this answer could not be stored")
         self.emit(TurnStarted(self.turn.turn_id, self.turn.session_id))
         self.emit(await self._service.reset(self.turn))
 

@@ -10,9 +10,10 @@ from contextlib import aclosing
 from callstream_runtime.loops import kept_running
 from callstream_runtime.redis_errors import RedisUnavailable
 from callstream_runtime.tracing import turn_ids
+from dialog_engine.chat import events
 from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.chat.ports import TurnLogs
-from dialog_engine.event_log.growing_log import batches_of
+from dialog_engine.event_log.growing_log import Entry, batches_of
 from dialog_engine.event_log.stored_logs import LogStore, LogTails
 from dialog_engine.event_log.turn_log import LiveLog, LogTimes
 from dialog_engine.model import Turn
@@ -52,15 +53,15 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         return live
 
     async def continues(self, turn: Turn) -> bool:
-        try:
-            async with asyncio.timeout(READ_SECONDS):
-                last = await self._store.newest(turn.turn_id)
-        except (RedisUnavailable, TimeoutError):
-            return False
+        last = await self._newest(turn.turn_id)
         continues = last is not None and last.epoch == turn.epoch - 1 and last.parks
         if continues and (live := self._live.get(turn.turn_id)):
             live.continues = True
         return continues
+
+    async def has_ended(self, turn: Turn) -> bool:
+        last = await self._newest(turn.turn_id)
+        return last is not None and last.epoch < turn.epoch and last.name == events.DONE
 
     def moved(self, turn: Turn) -> None:
         live = self._live.get(turn.turn_id)
@@ -108,17 +109,21 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         live = self._live.get(turn_id)
         if live is not None and live.last is not None:
             return live.last.frame
-        try:
-            async with asyncio.timeout(READ_SECONDS):
-                entry = await self._store.newest(turn_id)
-        except (RedisUnavailable, TimeoutError):
-            return None
+        entry = await self._newest(turn_id)
         return entry.frame if entry else None
 
     async def run(self) -> None:
         """Store the logs of this engine and read those of others, until cancelled."""
         async with kept_running(self._keep_stored, self._tails.run):
             await asyncio.Future()
+
+    async def _newest(self, turn_id: str) -> Entry | None:
+        """The last entry that Redis has; None also when it does not answer."""
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                return await self._store.newest(turn_id)
+        except (RedisUnavailable, TimeoutError):
+            return None
 
     async def _whole(self, live: LiveLog, after: Cursor) -> AsyncGenerator[Batch]:
         """The rest of the turn's earlier epochs, then the current one. Raises LogGoneError."""

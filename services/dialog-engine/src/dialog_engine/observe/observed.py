@@ -132,6 +132,9 @@ class ObservedLogs(TurnLogs):
     async def continues(self, turn: Turn) -> bool:
         return await self._logs.continues(turn)
 
+    async def has_ended(self, turn: Turn) -> bool:
+        return await self._logs.has_ended(turn)
+
     def moved(self, turn: Turn) -> None:
         self._logs.moved(turn)
 
