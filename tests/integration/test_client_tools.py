@@ -92,7 +92,8 @@ async def test_a_call_waits_for_its_client_and_any_engine_takes_the_result(
     assert [each["status"] for each in of_tools(events)] == ["pending", "succeeded"]
     assert {"waitsFor": "client", "arguments": {}}.items() <= of_tools(events)[0].items()
     [waiting] = [each.data for each in events if each.data.get("type") == "waiting"]
-    assert waiting == {"type": "waiting", "approvals": 0, "clientCalls": 1, "calls": [call["correlationId"]]}
+    said = {"type": "waiting", "approvals": 0, "clientCalls": 1, "calls": [call["correlationId"]]}
+    assert waiting == said | {"usage": {"inputTokens": 7, "outputTokens": 3}}
     assert statuses(events, "approval") == []
     assert model.asked[1]["messages"][-1]["content"] == "teal"
     assert offered(model, 0) == offered(model, 1) == ["pick_colour"]

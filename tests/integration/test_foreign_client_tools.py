@@ -90,7 +90,8 @@ async def test_calls_of_a_client_s_tools_come_as_tool_calls_and_their_results_go
         ({"tools": [{**FUNCTION, "function": {"name": "read_result"}}]}, "tools[0].function.name"),
         ({"tools": [FUNCTION, FUNCTION]}, "tools[1].function.name"),
         ({"tools": [{"type": "custom"}]}, "tools[0].type"),
-        ({"tools": [FUNCTION], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [FUNCTION], "tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
+        ({"tools": [FUNCTION], "tool_choice": {"type": "custom"}}, "tool_choice"),
         ({"functions": [FUNCTION["function"]]}, "functions"),
     ],
 )
@@ -101,6 +102,29 @@ async def test_what_cannot_be_honoured_is_a_400_with_the_parameter(
         with pytest.raises(openai.BadRequestError) as refused:
             await client.chat.completions.create(model=await model_of(client), messages=[user("Hi")], **fields)
     assert refused.value.param == param
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "pick_colour"}}])
+async def test_the_first_round_has_to_call_what_the_client_demands_and_says_what_it_has_cost(
+    engine: Engine, model: Model, choice: Any
+) -> None:
+    async with client_of(engine) as client:
+        wanted: Any = {"model": await model_of(client), "tools": [FUNCTION], "tool_choice": choice}
+        create: Any = client.chat.completions.create
+        model.will_call("pick_colour")
+        usage = {"stream": True, "stream_options": {"include_usage": True}}
+        _, _, chunks = await read(await create(messages=[user("Which?")], **wanted, **usage))
+        *_, end, last = chunks
+        assert end.choices[0].finish_reason == "tool_calls"
+        assert (last.choices, last.usage and last.usage.total_tokens) == ([], 10)
+        [call] = [each for chunk in chunks if chunk.choices for each in chunk.choices[0].delta.tool_calls or ()]
+        result = {"role": "tool", "tool_call_id": call.id, "content": "red"}
+        done = await create(messages=[user("Which?"), result], **wanted)
+        assert done.usage.total_tokens == 20
+        assert [each.get("tool_choice") for each in model.asked] == [choice, None]
+        model.will_call("pick_colour")
+        waiting = await create(messages=[user("Which other?")], **wanted)
+        assert waiting.usage.total_tokens == 10
 
 
 async def test_no_tools_are_no_tools_of_the_client_either(engine: Engine, model: Model) -> None:

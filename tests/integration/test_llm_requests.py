@@ -10,6 +10,7 @@ import pytest
 from dialog_engine.llm.anthropic_client import MAX_TOKENS
 from dialog_engine.llm.profiles import PROFILES
 from dialog_engine.model import (
+    ANY_TOOL,
     AssistantMessage,
     Brought,
     ChatEvent,
@@ -86,11 +87,20 @@ async def test_the_request_carries_the_key_the_model_and_the_history(
     ]
 
 
-async def test_tools_are_offered_and_for_a_last_answer_forbidden(provider: Provider, client: AnthropicModel) -> None:
+async def test_tools_are_offered_forbidden_for_a_last_answer_and_demanded(
+    provider: Provider, client: AnthropicModel
+) -> None:
     await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,)))
     await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,), answer_only=True))
-    assert [request["tools"][0]["name"] for request in provider.requests] == ["clock__now", "clock__now"]
-    assert [request.get("tool_choice") for request in provider.requests] == [None, {"type": "none"}]
+    for must_call in (ANY_TOOL, TOOL.name):
+        await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,), must_call=must_call))
+    assert [request["tools"][0]["name"] for request in provider.requests] == ["clock__now"] * 4
+    assert [request.get("tool_choice") for request in provider.requests] == [
+        None,
+        {"type": "none"},
+        {"type": "any"},
+        {"type": "tool", "name": TOOL.name},
+    ]
 
 
 async def test_how_the_sender_samples_is_sent_within_the_bound_of_the_settings(provider: Provider) -> None:

@@ -123,7 +123,7 @@ class _Making:
             self.turn.asks = True
             client_calls = len([each for each in waits if each in of_client])
             ids = tuple(each.correlation_id for each in waits)
-            self._add(WaitingForUser(len(waits) - client_calls, 0, ids, client_calls))
+            self._add(WaitingForUser(len(waits) - client_calls, 0, ids, client_calls, Usage(1, 1)))
             if self._draw(st.booleans()):  # parked: the log goes on in the next epoch
                 self._epoch, self._seq = self._epoch + 1, 0
             self._maybe_adopted()
@@ -133,7 +133,7 @@ class _Making:
             else:
                 self._decide(call, number)
         self._add(RoundComplete(number))
-        self._messages[-1] += [event for each in self._steps.values() for event in each] + [RoundComplete(number)]
+        self._messages[-1] += [*self._replayed(), RoundComplete(number)]
         self._steps = {}
 
     def end(self) -> None:
@@ -174,11 +174,14 @@ class _Making:
         details = ENDS.get(status, {"durationMs": 0, "error": {"code": "NOT_APPROVED", "message": "refused"}})
         self._add(_step(call, status, number, details))
         shown = {"arguments": {"a": 1}, **details}
-        self._steps[call.correlation_id] = [
-            *(each for each in self._steps[call.correlation_id] if isinstance(each, ApprovalStep)),
-            _step(call, status, number, shown),
-        ]
+        kept = [each for each in self._steps[call.correlation_id] if isinstance(each, ApprovalStep) or _of_client(each)]
+        self._steps[call.correlation_id] = [*kept, _step(call, status, number, shown)]
         self._maybe_adopted()
+
+    def _replayed(self) -> list[TurnEvent]:
+        """The steps of the round as a reset says them: those that name calls of the client come first."""
+        steps = [event for each in self._steps.values() for event in each]
+        return sorted(steps, key=lambda each: not _of_client(each))
 
     def _chance(self) -> bool:
         return self._draw(st.integers(0, 5)) == 5
@@ -192,7 +195,7 @@ class _Making:
         self.turn.resets += 1
         self._add(TurnStarted("turn", "session"))
         said = [event for each in self._messages for event in each]
-        said += [event for each in self._steps.values() for event in each]
+        said += self._replayed()
         self._add(Reset(ResetReason.ADOPTION, tuple(said)))
 
     def _add(self, *events: TurnEvent) -> None:
@@ -204,6 +207,10 @@ class _Making:
 
 def _step(call: ToolCall, status: ToolStatus, number: int, details: dict[str, Any] | None = None) -> ToolStep:
     return ToolStep(status, call, "demo", number, details or {"arguments": {"a": 1}, "title": "Add"})
+
+
+def _of_client(step: TurnEvent) -> bool:
+    return isinstance(step, ToolStep) and "waitsFor" in step.details
 
 
 def _approval(call: ToolCall, status: ApprovalStatus, number: int, details: dict[str, Any]) -> ApprovalStep:

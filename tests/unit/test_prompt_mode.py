@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dialog_engine.errors import LLMRequestError
 from dialog_engine.model import (
+    ANY_TOOL,
     AssistantMessage,
     ChatEvent,
     ChatRequest,
@@ -235,6 +237,12 @@ async def test_ids_are_minted_anew_for_each_call(dialect: Dialect) -> None:
     request = ChatRequest((UserMessage("Hi"),), TURN, TOOLS)
     calls = calls_of([event for _ in range(2) async for event in await llm(request)])
     assert len({call.tool_call_id for call in calls}) == len(calls) == 3
+
+
+async def test_a_call_cannot_be_demanded() -> None:
+    llm = in_prompt_mode(ScriptedModel(), DIALECTS["function_calls"])
+    with pytest.raises(LLMRequestError):
+        await llm(ChatRequest((UserMessage("Hi"),), TURN, TOOLS, must_call=ANY_TOOL))
 
 
 @dialects

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -63,6 +64,7 @@ async def test_the_responses_of_a_turn_have_all_that_is_stored_of_it_once(
     frames = frames_of(turn)
     texts, answered, responses = "", "", 0
     calls: list[str] = []
+    functions: set[str] = set()
     while True:
         responses += 1
         sent, response = encoded(frames, answered)
@@ -76,15 +78,19 @@ async def test_the_responses_of_a_turn_have_all_that_is_stored_of_it_once(
         assert rest == b"".join(output.data for output in sent[place + 1 :])
         texts += response.output_text
         calls += [item.id for item in response.output if item.type == "mcp_call"]
-        asked = [item.id for item in response.output if item.type == "mcp_approval_request"]
-        if response.usage:
+        asked = [asked_for(_found(item.id))[0] for item in response.output if item.type == "mcp_approval_request"]
+        of_client = [item.call_id for item in response.output if item.type == "function_call"]
+        assert len(of_client) == len(set(of_client))
+        functions |= {*of_client}
+        assert response.usage, "of the rounds so far"
+        if not asked and not of_client:
             break
         assert response.status == "completed"
-        answered = asked_for(_found(asked[0]))[0]
+        answered = min(asked + of_client)  # these logs have the answers in this order
     assert texts == "".join(turn.texts)
     assert len(calls) == len(set(calls))
-    asks = any('"type":"approval","status":"asked"' in each.data for each in frames)
-    assert (responses > 1) == asks, "a response ends where its user is asked"
+    assert functions == {*turn.of_client}
+    assert (responses > 1) == turn.asks, "a response ends where its user or its client is asked"
 
 
 async def _never() -> None:
@@ -127,6 +133,30 @@ def test_a_call_that_was_answered_first_belongs_to_the_response_whose_request_ha
     assert [getattr(item, "output", "") for item in response.output] == ["2", "1"]
 
 
+def test_what_was_answered_before_the_last_wait_or_with_it_is_not_in_the_response_again() -> None:
+    def step(number: int, kind: str, status: str, call: str, **more: Any) -> Frame:
+        return frame(number, "control", type=kind, status=status, correlationId=call, **CALL, **more)
+
+    def ended(number: int, call: str) -> Frame:
+        return step(number, "tool", "succeeded", call, result={"text": call})
+
+    frames = [
+        *(step(n, "approval", "asked", call, arguments={}, hash="h") for n, call in enumerate(("k1", "k2"), 1)),
+        *(step(n, "tool", "pending", call, arguments={}, waitsFor="client") for n, call in enumerate(("f1", "f2"), 3)),
+        frame(5, "control", type="waiting", approvals=2, clientCalls=2, calls=["k1", "k2", "f1", "f2"]),
+        step(6, "approval", "approved", "k1"),
+        ended(7, "k1"),
+        frame(8, "control", type="waiting", approvals=1, clientCalls=2, calls=["k2", "f1", "f2"]),
+        step(9, "approval", "approved", "k2"),
+        ended(10, "k2"),
+    ]
+    assert [item.type for item in encoded(frames, "k2")[1].output] == ["mcp_call"]
+    waiting = frame(11, "control", type="waiting", approvals=0, clientCalls=2, calls=["f1", "f2"])
+    again = [{"event": each.name, "data": json.loads(each.data)} for each in (ended(1, "f1"), *frames[2:4])]
+    reset = frame(12, "reset", reason="adoption", events=again)
+    assert encoded([*frames, waiting, reset, ended(13, "f2")], "f1")[1].output == []
+
+
 def test_a_question_of_a_server_is_said_once_with_the_place_of_its_answer_and_the_stream_stays_open() -> None:
     asked = {"type": "question", "status": "asked", "correlationId": "k1", **CALL, "questionId": "q1"}
     waiting = frame(3, "control", type="waiting", approvals=0, questions=1, calls=["k1"])
@@ -136,3 +166,25 @@ def test_a_question_of_a_server_is_said_once_with_the_place_of_its_answer_and_th
     assert item.type == "reasoning"
     assert item.summary[0].text == f"demo__add asks a question: answer at /v1/turns/{TURN}/questions/q1"
     assert response.status == "in_progress"
+
+
+@pytest.mark.parametrize(
+    ("open_for", "status"),
+    [
+        ({"approvals": 1, "clientCalls": 1, "calls": ["k1", "k2"]}, "completed"),
+        ({"approvals": 0, "clientCalls": 1, "calls": ["k1"]}, "completed"),
+        ({"approvals": 0, "clientCalls": 1, "questions": 1, "calls": ["k1", "k2"]}, "in_progress"),
+    ],
+)
+def test_a_response_ends_where_an_approval_or_nothing_but_calls_of_the_client_is_open(
+    open_for: dict[str, Any], status: str
+) -> None:
+    pending: dict[str, Any] = {"type": "tool", "status": "pending", "waitsFor": "client", "correlationId": "k1", **CALL}
+    steps = [frame(n, "control", **pending, arguments={"n": 1}) for n in (1, 2)]
+    waiting = frame(3, "control", type="waiting", **open_for, usage={"inputTokens": 1, "outputTokens": 1})
+    sent, response = encoded([*steps, waiting])
+    accepted(sent)
+    [item] = response.output
+    assert item.type == "function_call"
+    assert (item.call_id, item.arguments) == ("k1", '{"n":1}'), "once"
+    assert (response.status, response.usage is not None) == (status, status == "completed")

@@ -60,10 +60,11 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
             return "control", {"type": "approval", "status": status, **_of_call(call, server, number), **details}
         case QuestionStep(status, call, server, number, details):
             return "control", {"type": "question", "status": status, **_of_call(call, server, number), **details}
-        case WaitingForUser(approvals, questions, calls, client_calls):
+        case WaitingForUser(approvals, questions, calls, client_calls, usage):
             counted = {"approvals": approvals} | ({"questions": questions} if questions else {})
             counted |= {"clientCalls": client_calls} if client_calls else {}
-            return "control", {"type": "waiting", **counted, "calls": [*calls]}
+            spent = {"usage": usage_view(usage)} if usage else {}
+            return "control", {"type": "waiting", **counted, "calls": [*calls], **spent}
         case ResourceUpdated(server, uri):
             return "control", {"type": "resource", "status": "updated", "server": server, "uri": uri}
         case RoundComplete(number):

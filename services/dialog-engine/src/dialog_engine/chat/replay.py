@@ -35,7 +35,8 @@ from dialog_engine.tool_calls.values import Approval, Asked
 
 def replay(turn_id: str, messages: Iterable[MessageRecord]) -> tuple[TurnEvent, ...]:
     """The committed messages of a turn, each after its reasoning and before the state of its calls: the last step of a
-    finished call, and for any other that it is pending. One that needs or needed approval has that too."""
+    finished call, and for any other that it is pending. One that needs or needed approval has that too, and one of the
+    client that it is pending."""
     events: list[TurnEvent] = []
     rounds = 0
     for record in messages:
@@ -49,6 +50,7 @@ def replay(turn_id: str, messages: Iterable[MessageRecord]) -> tuple[TurnEvent, 
         if not calls:
             continue
         rounds += 1
+        events += [step for each in record.calls for step in _of_client(each, rounds)]
         for each in record.calls:
             events += _steps(turn_id, each, rounds)
         if all(each.outcome is not None for each in record.calls):
@@ -74,8 +76,18 @@ def replay_parked(record: TurnRecord, messages: Sequence[MessageRecord]) -> list
     waits, questions = sum(call.waits for call in calls), sum(call.open_questions for call in calls)
     by_client = sum(call.by_client for call in calls)
     started = TurnStarted(record.turn_id, record.session_id)
-    waiting = WaitingForUser(waits - by_client, questions, tuple(each.call.correlation_id for each in calls), by_client)
+    ids = tuple(each.call.correlation_id for each in calls)
+    waiting = WaitingForUser(waits - by_client, questions, ids, by_client, record.usage)
     return [started, *replay(record.turn_id, messages), waiting]
+
+
+def _of_client(record: CallRecord, round_number: int) -> list[ToolStep]:
+    """The first step of a call that the client runs, which says so. These steps come before the others of a round, so
+    that all such calls are known before the first of them ends."""
+    if not (record.by_client and record.approval):
+        return []
+    details = {"arguments": shown_arguments(record.call)} | client_details(record.approval.question)
+    return [ToolStep(ToolStatus.PENDING, record.call, record.server, round_number, details)]
 
 
 def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep | ApprovalStep | QuestionStep]:
@@ -84,8 +96,6 @@ def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep
     details: dict[str, Any] = {"arguments": shown_arguments(call) if edited is None else edited}
     if record.title:
         details["title"] = record.title
-    if record.by_client and record.approval and record.waits:
-        details |= client_details(record.approval.question)
     pending = ToolStep(ToolStatus.PENDING, call, record.server, round_number, details)
     asked: list[ToolStep | ApprovalStep | QuestionStep] = (
         [] if approval is None else [pending, _approval_step(turn_id, record, approval, round_number)]
@@ -94,7 +104,7 @@ def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep
         asked = asked or [pending]
         asked += [step for each in record.rounds for step in each.steps(round_number)]
     if record.outcome is None:
-        return asked or [pending]
+        return asked or ([] if record.by_client else [pending])
     details |= outcome_details(turn_id, call.correlation_id, record.outcome)
     return [*asked, ToolStep(status_of(record.outcome), call, record.server, round_number, details)]
 

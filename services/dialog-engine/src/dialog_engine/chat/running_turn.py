@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import set_log_ids, turn_ids
@@ -134,9 +134,12 @@ class RunningTurn(SideBand):
                 self._append(event)
             case AnsweredBy() | TokensSpent() | StreamEnd() | ToolCallEvent():
                 pass
+            case WaitingForUser():
+                self.waits_for_user = True
+                self._append(replace(event, usage=self._draft.usage))
             case _:
                 stays = self.waits_for_user and isinstance(event, ResourceUpdated)
-                self.waits_for_user = stays or isinstance(event, WaitingForUser)
+                self.waits_for_user = stays
                 self.read.follow(event)
                 self._append(event)
 

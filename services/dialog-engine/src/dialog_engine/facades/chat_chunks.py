@@ -5,7 +5,7 @@ Clients cannot take text back. What another engine has lost of an answer is comp
 stream goes on where both are the same, and otherwise ends with an error.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -55,9 +55,9 @@ def client_call(step: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": step["correlationId"], "type": "function", "function": function}
 
 
-def usage_of(done: Mapping[str, Any]) -> dict[str, int]:
-    """The usage of a turn over all its rounds."""
-    asked, answered = done["usage"]["inputTokens"], done["usage"]["outputTokens"]
+def usage_of(event: Mapping[str, Any]) -> dict[str, int]:
+    """The usage of a turn over all its rounds until this event."""
+    asked, answered = event["usage"]["inputTokens"], event["usage"]["outputTokens"]
     return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
 
 
@@ -107,7 +107,7 @@ class ChunkEncoder(Encoder):
             case _:
                 data = data_of(frame)
                 if data["type"] == "waiting" and data.get("clientCalls", 0) == len(data["calls"]):
-                    return self._calls(data["calls"]), True
+                    return self._calls(data), True
                 return self._control(data), False
 
     def _control(self, data: dict[str, Any]) -> bytes:
@@ -119,13 +119,13 @@ class ChunkEncoder(Encoder):
             return b""
         return self._reasoned(self._steps.said(data))
 
-    def _calls(self, ids: Sequence[str]) -> bytes:
+    def _calls(self, waiting: Mapping[str, Any]) -> bytes:
         """The calls that the client runs, as the end of a completion."""
-        steps = [self._client_calls[each] for each in ids]
+        steps = [self._client_calls[each] for each in waiting["calls"]]
         calls = [{"index": place, **client_call(step)} for place, step in enumerate(steps)]
         self._is_between = True
         self._answer.goes_on_elsewhere()
-        return self._chunk({"tool_calls": calls}) + self._chunk({}, "tool_calls") + END
+        return self._chunk({"tool_calls": calls}) + self._chunk({}, "tool_calls") + self._usage(waiting) + END
 
     def _begun(self, turn_id: str) -> bytes:
         self._steps = CallSteps(self._form, turn_id)
@@ -164,10 +164,13 @@ class ChunkEncoder(Encoder):
     def _done(self, done: dict[str, Any]) -> tuple[bytes, bool]:
         if done["reason"] in ("cancelled", "error"):
             return _event({"error": error_object("the answer was stopped", "turn_cancelled")}), True
-        sent = self._chunk({}, FINISH.get(done["reason"], "stop"))
-        if self._form.usage:
-            sent += _event({**self._head, "choices": [], "usage": usage_of(done)})
-        return sent + END, True
+        return self._chunk({}, FINISH.get(done["reason"], "stop")) + self._usage(done) + END, True
+
+    def _usage(self, event: Mapping[str, Any]) -> bytes:
+        """The chunk with the usage that an event says, if it was asked for."""
+        if not self._form.usage or "usage" not in event:
+            return b""
+        return _event({**self._head, "choices": [], "usage": usage_of(event)})
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
         return _event({**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})

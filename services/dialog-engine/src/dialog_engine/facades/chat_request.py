@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from dialog_engine.facades.images import RefusedError, image_of
-from dialog_engine.facades.openai_request import decoded, storable, within
+from dialog_engine.facades.openai_request import decoded, must_call, storable, within
 from dialog_engine.model import Brought, ClientCall, ClientMessage, ClientTool, Sampling
 from plugins_contract.outcomes import MediaBlock
 
@@ -114,6 +114,7 @@ def read_request(body: bytes) -> CompletionRequest:
     _check(wanted)
     instructions, said, results = _conversation(wanted.messages)
     last = ClientMessage("user", "") if results else said.pop()
+    tools = _tools(wanted)
     sampling = Sampling(
         wanted.temperature,
         wanted.top_p,
@@ -123,11 +124,12 @@ def read_request(body: bytes) -> CompletionRequest:
         wanted.presence_penalty,
         wanted.frequency_penalty,
         None if wanted.response_format == {"type": "text"} else wanted.response_format,
+        must_call=must_call(wanted.tool_choice, {each.name for each in tools}) if tools else "",
     )
     return CompletionRequest(
         wanted.model,
         last.content,
-        Brought(instructions, media=last.media, said=tuple(said), sampling=sampling, tools=_tools(wanted)),
+        Brought(instructions, media=last.media, said=tuple(said), sampling=sampling, tools=tools),
         bool(wanted.stream),
         bool(wanted.stream_options and wanted.stream_options.include_usage),
         wanted.tool_steps,
@@ -169,8 +171,6 @@ def _tools(wanted: _Body) -> tuple[ClientTool, ...]:
     """The tools that the client runs itself."""
     if not wanted.tools or wanted.tool_choice == "none":
         return ()
-    if wanted.tool_choice not in (None, "auto"):
-        raise RefusedError("tool_choice", "must be auto or none: the model chooses among these tools and ours")
     tools: list[ClientTool] = []
     for number, tool in enumerate(wanted.tools):
         if tool.type != "function" or tool.function is None:

@@ -1,10 +1,12 @@
 """What the requests of OpenAI's API have in common: how they are read, and how they are refused. Pure."""
 
-from typing import TypeVar
+from collections.abc import Container, Mapping
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from dialog_engine.facades.images import RefusedError
+from dialog_engine.model import ANY_TOOL
 
 T = TypeVar("T")
 
@@ -30,6 +32,21 @@ def within(value: float | None, least: float, most: float, where: str) -> None:
     """Raises RefusedError when the value of the field `where` is given and out of its range."""
     if value is not None and not least <= value <= most:
         raise RefusedError(where, f"must be between {least} and {most}")
+
+
+def must_call(choice: object, functions: Container[str]) -> str:
+    """The tool that the model has to call first by `tool_choice`, as `Sampling.must_call`; `functions` are the names of
+    the client's. Raises RefusedError."""
+    if choice in (None, "auto", "none"):
+        return ""
+    if choice == "required":
+        return ANY_TOOL
+    named = cast("Mapping[str, Any]", choice) if isinstance(choice, dict) else dict[str, Any]()
+    about = named.get("function", named)  # the one in Chat Completions, the other in Responses
+    name = cast("Mapping[str, Any]", about).get("name") if isinstance(about, dict) else None
+    if named.get("type") != "function" or not isinstance(name, str) or name not in functions:
+        raise RefusedError("tool_choice", "must be auto, none, required, or one of the functions in `tools`")
+    return name
 
 
 _MISSING = "Object missing required field `"

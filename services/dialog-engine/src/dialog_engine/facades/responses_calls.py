@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from dialog_engine.facades.responses_ids import approval_id, item_id
+from dialog_engine.facades.responses_ids import FUNCTION_CALL, approval_id, item_id
 
 _PENDING = "pending"
 _OPEN = (_PENDING, "queued", "running", "progress")
@@ -18,6 +18,8 @@ class Call:
 
     item: dict[str, Any]
     place: int = -1
+    by_client: bool = False
+    """The client runs it: it is an item at once, and its result is no item."""
     asked: dict[str, Any] | None = None
     """The request for its approval, while nobody has decided."""
     asked_place: int = -1
@@ -36,6 +38,10 @@ class Call:
     decided: bool = False
     """Whether it was decided since the turn has waited for its user last."""
 
+    def is_answered_by(self, step: dict[str, Any]) -> bool:
+        """Whether this step of it says how its user, or its client, has answered."""
+        return self.ended if self.by_client else step["type"] == "approval" and step["status"] != "asked"
+
 
 @dataclass(slots=True)
 class Calls:
@@ -47,6 +53,8 @@ class Calls:
     def take(self, step: dict[str, Any]) -> Call:
         """Keep what a step says of its call, or of the approval of that."""
         call = self.known.setdefault(step["correlationId"], Call(self._item(step)))
+        if step.get("waitsFor") == "client" and not call.by_client:
+            call.by_client, call.item = True, self._function(step)
         if "arguments" in step:
             call.item["arguments"] = msgspec.json.encode(step["arguments"]).decode()
         if step["type"] == "approval":
@@ -55,12 +63,13 @@ class Calls:
             call.started = True
             if step["status"] not in _OPEN:
                 call.asked, call.ended = None, True
-                call.item |= _outcome(step)
+                call.item |= {} if call.by_client else _outcome(step)
         return call
 
-    def asked(self, call_ids: list[str]) -> list[Call]:
-        """Those of these calls that wait for approval."""
-        return [call for each in call_ids if (call := self.known.get(each)) and call.asked]
+    def waiting(self, call_ids: list[str]) -> list[Call]:
+        """Those of these calls that wait for approval, or for the client."""
+        calls = [call for each in call_ids if (call := self.known.get(each))]
+        return [call for call in calls if call.asked or call.by_client]
 
     def shown(self) -> list[Call]:
         """Those that have an item in this response."""
@@ -91,6 +100,16 @@ class Calls:
             "output": None,
             "error": None,
             "status": "in_progress",
+        }
+
+    def _function(self, step: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "id": item_id(FUNCTION_CALL, self.turn_id, step["correlationId"]),
+            "type": "function_call",
+            "call_id": step["correlationId"],
+            "name": step["toolName"],
+            "arguments": "{}",
+            "status": "completed",
         }
 
     def _take_approval(self, call: Call, step: dict[str, Any]) -> None:

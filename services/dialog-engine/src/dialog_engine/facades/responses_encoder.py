@@ -1,7 +1,8 @@
 """The encoder of the Responses API: a turn as the events of one response.
 
-A turn takes several responses where its calls need approval: a response ends with the requests for it, and the next
-one begins with the answer. A response has the output items that follow on the place where it begins.
+A turn takes several responses where its calls need approval, or are the client's: a response ends with the requests for
+it, or with these calls, and the next one begins with the answer. A response has the output items that follow on the
+place where it begins.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +15,11 @@ from dialog_engine.chat import events
 from dialog_engine.chat.events import Frame
 from dialog_engine.facades.encoder import Encoder, Output, data_of, delta_of, text_of
 from dialog_engine.facades.openai_objects import created
-from dialog_engine.facades.responses_calls import Call, Calls
+from dialog_engine.facades.responses_calls import Calls
 from dialog_engine.facades.responses_ids import item_id, response_id
 from dialog_engine.facades.responses_parts import Part, inside, part_of
 from dialog_engine.facades.responses_sent import Sent
+from dialog_engine.facades.responses_shown import show
 
 Json = dict[str, Any]
 
@@ -27,8 +29,9 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Which response of a turn is wanted, and what it says of its request. `answered` is the call whose approval has
-    begun it, '' for the first response. `listed` are the tools of the servers that the request names."""
+    """Which response of a turn is wanted, and what it says of its request. `answered` is the call whose answer, the
+    user's or the client's, has begun it, '' for the first response. `listed` are the tools of the servers that the
+    request names."""
 
     turn_id: str
     said: Mapping[str, Any]
@@ -125,25 +128,19 @@ class ResponseEncoder(Encoder):
                 self._sent.event(f"response.mcp_list_tools.{state}", item_id=item["id"], output_index=place)
             self._sent.done(place, {**item, "tools": listed["tools"]})
         for call in self._calls.begin():
-            self._show(call)
+            show(self._sent, call)
 
     def _waiting(self, data: Json) -> None:
-        for call in self._calls.asked(data["calls"]):
-            self._ask(call)
+        for call in self._calls.waiting(data["calls"]):
+            show(self._sent, call)
         self._calls.waited()
-        if data["approvals"] and self._sent.begun:
+        of_client = data.get("clientCalls", 0) == len(data["calls"])
+        if (data["approvals"] or of_client) and self._sent.begun:
+            self._spent(data)
             self._end("completed", "completed")
 
     def _done(self, data: Json) -> None:
-        used = data["usage"]
-        asked, answered = used["inputTokens"], used["outputTokens"]
-        self._head["usage"] = {
-            "input_tokens": asked,
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-            "output_tokens": answered,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": asked + answered,
-        }
+        self._spent(data)
         reason = data["reason"]
         if self._failure or reason == "error":
             self._head["error"] = self._failure or {"code": "server_error", "message": "the answer has failed"}
@@ -156,12 +153,24 @@ class ResponseEncoder(Encoder):
         else:
             self._end("completed", "completed")
 
+    def _spent(self, data: Json) -> None:
+        """The response ends with the usage of all rounds of its turn so far, which this event says."""
+        if used := data.get("usage"):
+            asked, answered = used["inputTokens"], used["outputTokens"]
+            self._head["usage"] = {
+                "input_tokens": asked,
+                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                "output_tokens": answered,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": asked + answered,
+            }
+
     def _end(self, event: str, status: str) -> None:
         if not self._sent.begun:
             self._begin()
         self._close("incomplete")
         for call in self._calls.shown():
-            if not call.ended:
+            if not call.is_done:
                 self._sent.done(call.place, call.item | {"status": "incomplete"})
         self._head["status"] = status
         self._sent.event(f"response.{event}", last=True, response=self.document)
@@ -242,35 +251,12 @@ class ResponseEncoder(Encoder):
     # --- Calls ---
 
     def _step(self, step: Json) -> None:
+        is_new = step["correlationId"] not in self._calls.known
         call = self._calls.take(step)
-        is_answer = step["type"] == "approval" and step["status"] != "asked"
-        if not self._sent.begun and is_answer and step["correlationId"] == self._form.answered:
+        if not self._sent.begun and step["correlationId"] == self._form.answered and call.is_answered_by(step):
             self._begin()
-        if call.asked:
-            self._ask(call)
-        elif step["type"] == "tool" and call.started:
-            self._show(call)
-
-    def _ask(self, call: Call) -> None:
-        if call.asked and call.asked_place < 0 and self._sent.begun:
-            call.asked_place = self._sent.added(call.asked)
-            self._sent.done(call.asked_place, call.asked)
-
-    def _show(self, call: Call) -> None:
-        if call.declined or call.earlier or not self._sent.begun or (call.place >= 0 and not call.ended):
-            return
-        at = {"item_id": call.item["id"]}
-        if call.place < 0:
-            beginning = {"arguments": "", "output": None, "error": None, "status": "in_progress"}
-            call.place = self._sent.added(call.item | beginning, call.item)
-            self._sent.event("response.mcp_call.in_progress", output_index=call.place, **at)
-            self._sent.event(
-                "response.mcp_call_arguments.done", output_index=call.place, arguments=call.item["arguments"], **at
-            )
-        if call.ended and not call.is_done:
-            call.is_done = True
-            self._sent.event(f"response.mcp_call.{call.item['status']}", output_index=call.place, **at)
-            self._sent.done(call.place, dict(call.item))
+        if is_new if call.by_client else call.asked or step["type"] == "tool":
+            show(self._sent, call)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 RESPONSE, APPROVAL, CONVERSATION = "resp", "mcpr", "conv"
-_ITEMS = ("msg", "rs", "mcp", "mcpl", APPROVAL)
+FUNCTION_CALL, FUNCTION_OUTPUT = "fc", "fco"
+_ITEMS = ("msg", "rs", "mcp", "mcpl", APPROVAL, FUNCTION_CALL, FUNCTION_OUTPUT)
 _HEX = 32
 
 
@@ -18,7 +19,8 @@ class Named:
 
 
 def response_id(turn_id: str, answered: str = "") -> str:
-    """The id of the response that begins with a turn, or with the answer to the approval of one of its calls."""
+    """The id of the response that begins with a turn, or with the answer to one of its calls: the user's to the request
+    for its approval, or the client's with its result."""
     return item_id(RESPONSE, turn_id, answered)
 
 

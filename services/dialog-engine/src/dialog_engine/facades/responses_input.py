@@ -7,10 +7,10 @@ import msgspec
 
 from dialog_engine.facades.images import RefusedError, image_of
 from dialog_engine.facades.openai_request import storable
-from dialog_engine.facades.responses_ids import APPROVAL, asked_for, named, of_item
+from dialog_engine.facades.responses_ids import APPROVAL, FUNCTION_CALL, asked_for, named, of_item
 from dialog_engine.model import ClientCall, ClientMessage
 from dialog_engine.tool_calls.approvals.rules import MAX_REASON
-from plugins_contract.outcomes import MediaBlock
+from plugins_contract.outcomes import ContentBlock, MediaBlock, TextBlock
 
 
 class _Part(msgspec.Struct):
@@ -30,9 +30,10 @@ class Item(msgspec.Struct):
     approval_request_id: str | None = None
     approve: bool = False
     reason: str | None = None
+    call_id: str = ""
     name: str = ""
     arguments: str = ""
-    output: str | None = None
+    output: str | list[_Part] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +47,29 @@ class Answer:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a call of a function of the client has returned."""
+
+    call: str
+    content: Sequence[ContentBlock]
+
+
 class InputReader:
     """Reads the items of a request. Those up to the last one with an id of ours are in the store, which is `behind` a
     turn; what follows is `new`. `refers` is that item where it must be there.
 
-    The question is the last message of the user; without one the request ends with answers.
+    The question is the last message of the user; without one the request ends with `answers`.
     """
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.instructions: list[str] = []
         self.said: list[ClientMessage] = []
         self.new: list[ClientMessage] = []
-        self.answers: list[Answer] = []
+        self.answers: list[Answer | Result] = []
         self.behind = self.refers = ""
+        self._calls: dict[str, bool] = {}
+        """The calls of functions in the request, and whether they are ours."""
         for number, item in enumerate(items):
             self._take(item, f"input[{number}]")
         self.question = ClientMessage("user", "")
@@ -69,14 +80,25 @@ class InputReader:
         if item.type == "mcp_approval_response":
             self.answers.append(_answer(item, where))
             return
-        if self.answers and item.type == "message" and item.role == "user":
-            raise RefusedError(where, "an answer to a request for approval is sent without a message behind it")
+        if item.type == "function_call_output":
+            self._output(item, where)
+            return
+        if item.type == "message" and item.role == "user" and any(map(self._is_open, self.answers)):
+            raise RefusedError(
+                where, "what an item before it answers goes on without it: send it in a request behind that"
+            )
         self.answers = []
         found = of_item(item.id or "") if item.role != "user" else None
         self._read(item, where, is_ours=found is not None)
         if found:
             self.behind, self.refers = found.owner, (item.id or "") if item.type == "item_reference" else ""
             self.new = []
+            if ours := named(item.id or "", FUNCTION_CALL):
+                self._calls[ours.rest] = True
+
+    def _is_open(self, answer: Answer | Result) -> bool:
+        """Whether it answers something that is not in the request."""
+        return isinstance(answer, Answer) or answer.call not in self._calls
 
     def _read(self, item: Item, where: str, *, is_ours: bool) -> None:
         match item.type:
@@ -85,17 +107,15 @@ class InputReader:
             case "mcp_call":
                 call = ClientCall(item.id or where, item.name, item.arguments)
                 self._say(ClientMessage("assistant", "", calls=(call,)))
-                self._say(ClientMessage("tool", item.output or "", call_id=call.id))
+                self._say(ClientMessage("tool", _content(item.output, f"{where}.output")[0], call_id=call.id))
+            case "function_call":
+                self._call(ClientCall(storable(item.call_id, f"{where}.call_id"), item.name, item.arguments))
             case "reasoning" | "mcp_list_tools" | "mcp_approval_request":
                 pass
             case "item_reference" if is_ours:
                 pass
             case "item_reference":
                 raise RefusedError(f"{where}.id", "is not the id of an item of this server")
-            case "function_call" | "function_call_output":
-                raise RefusedError(
-                    where, "functions of the client are not supported: the model has tools of this server"
-                )
             case _:
                 raise RefusedError(f"{where}.type", f"{item.type[:100]!r} is not understood here: leave the item out")
 
@@ -111,15 +131,31 @@ class InputReader:
             case _:
                 raise RefusedError(f"{where}.role", "must be user, assistant, system or developer")
 
+    def _call(self, call: ClientCall) -> None:
+        """A call belongs to the message of the model before it."""
+        self._calls[call.id] = False
+        for messages in (self.said, self.new):
+            is_of_model = bool(messages) and messages[-1].role == "assistant"
+            last = messages.pop() if is_of_model else ClientMessage("assistant", "")
+            messages.append(msgspec.structs.replace(last, calls=(*last.calls, call)))
+
+    def _output(self, item: Item, where: str) -> None:
+        """The result of a call of a function: an answer, or a part of what was said before the question."""
+        call_id = storable(item.call_id, f"{where}.call_id")
+        text, images = _content(item.output, f"{where}.output")
+        self.answers.append(Result(call_id, [*([TextBlock(text)] if text or not images else []), *images]))
+        message = ClientMessage("tool", text, images, call_id=call_id)
+        self.said.append(message)
+        if not self._calls.get(call_id):
+            self.new.append(message)
+
     def _say(self, message: ClientMessage) -> None:
         self.said.append(message)
         self.new.append(message)
 
     def _find_question(self) -> None:
         if not self.said or self.said[-1].role != "user":
-            raise RefusedError(
-                "input", "must end with a message of the user, or with an answer to a request for approval"
-            )
+            raise RefusedError("input", "must end with a message of the user, or with answers to approvals or calls")
         self.question = self.said.pop()
         self.new.pop()
         if not self.question.content.strip() and not self.question.media:

@@ -12,7 +12,7 @@ import msgspec
 from dialog_engine.facades.images import RefusedError
 from dialog_engine.facades.openai_request import decoded, storable, within
 from dialog_engine.facades.responses_ids import RESPONSE, Named, named
-from dialog_engine.facades.responses_input import Answer, InputReader, Item
+from dialog_engine.facades.responses_input import Answer, InputReader, Item, Result
 from dialog_engine.facades.responses_tools import Wanted, wanted_tools
 from dialog_engine.model import Brought, ClientMessage, Sampling
 
@@ -60,7 +60,8 @@ class _Body(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ResponseRequest:
-    """What a client wants. It asks a `question`, or has `answers` to requests for approval. `after` is the response
+    """What a client wants. It asks a `question`, or has `answers` to requests for approval and `results` of its own
+    functions. `after` is the response
     that it follows, `behind` the turn of the last item that has an id of ours; `refers` is that item, if it has to be
     there, and `new` is what is said between it and the question. `said` is what a response says of its request."""
 
@@ -68,6 +69,7 @@ class ResponseRequest:
     question: str
     brought: Brought
     answers: Sequence[Answer]
+    results: Sequence[Result]
     stream: bool
     store: bool
     background: bool
@@ -96,7 +98,8 @@ def read_request(body: bytes) -> ResponseRequest:
         "\n\n".join(each for each in instructions if each.strip()),
         media=read.question.media,
         said=tuple(read.said),
-        sampling=_sampling(wanted),
+        sampling=_sampling(wanted, tools.must_call),
+        tools=tuple(tools.functions.values()),
         ask=tools.ask,
     )
     conversation = wanted.conversation
@@ -104,7 +107,8 @@ def read_request(body: bytes) -> ResponseRequest:
         wanted.model,
         read.question.content,
         brought,
-        read.answers,
+        [each for each in read.answers if isinstance(each, Answer)],
+        [each for each in read.answers if isinstance(each, Result)],
         bool(wanted.stream),
         wanted.store is not False,
         bool(wanted.background),
@@ -163,7 +167,7 @@ def check_metadata(metadata: dict[str, str]) -> None:
 _SCHEMA = ("name", "schema", "strict", "description")
 
 
-def _sampling(wanted: _Body) -> Sampling:
+def _sampling(wanted: _Body, must_call: str) -> Sampling:
     form = (wanted.text and wanted.text.format) or {}
     match form.get("type", "text"):
         case "text":
@@ -181,7 +185,12 @@ def _sampling(wanted: _Body) -> Sampling:
         wanted.max_output_tokens,
         response_format=response_format,
         reasoning_effort=wanted.reasoning.effort if wanted.reasoning else None,
+        must_call=must_call,
     )
+
+
+_FUNCTION = {"description": None, "parameters": None, "strict": None}
+"""What a response says of a function whose request says nothing of it."""
 
 
 def _said(wanted: _Body) -> dict[str, Any]:
@@ -202,7 +211,7 @@ def _said(wanted: _Body) -> dict[str, Any]:
         "temperature": wanted.temperature,
         "text": {"format": (wanted.text and wanted.text.format) or {"type": "text"}},
         "tool_choice": wanted.tool_choice or "auto",
-        "tools": wanted.tools or [],
+        "tools": [_FUNCTION | each if each.get("type") == "function" else each for each in wanted.tools or ()],
         "top_p": wanted.top_p,
         "truncation": "disabled",
     }

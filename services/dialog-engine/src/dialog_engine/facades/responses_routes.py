@@ -1,7 +1,6 @@
 """The routes of the Responses API, as the OpenAI SDKs and what is made with them use it."""
 
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -12,13 +11,14 @@ from fastapi.responses import JSONResponse
 
 from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
-from dialog_engine.errors import ApprovalDecidedError, ApprovalExpiredError
+from dialog_engine.errors import ClientToolError
 from dialog_engine.facades.chat_completions import Place, place_of_question, read, until_begun
 from dialog_engine.facades.large_bodies import place_for
 from dialog_engine.facades.responses_answer import stored_response
-from dialog_engine.facades.responses_encoder import Form, ResponseEncoder
+from dialog_engine.facades.responses_answers import Asked, answered
+from dialog_engine.facades.responses_encoder import ResponseEncoder
 from dialog_engine.facades.responses_ids import CONVERSATION, named
-from dialog_engine.facades.responses_kept import Kept, form_of, kept_turn, refused, response_of
+from dialog_engine.facades.responses_kept import Kept, document_of, form_of, kept_turn, refused, response_of
 from dialog_engine.facades.responses_request import ResponseRequest, read_request
 from dialog_engine.facades.stream import stream_of
 from dialog_engine.http import described, turns
@@ -29,11 +29,9 @@ from dialog_engine.http.plain import PlainAnswer
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.repetition import Key, RetryCount, starting_request
 from dialog_engine.http.requests import Engine, Sender
-from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import Principal
 from dialog_engine.model import Brought, Leaving
-from dialog_engine.tool_calls.values import Approve, Given, Refuse
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.choice import ToolChoice
 
@@ -66,14 +64,6 @@ _SCHEMA = {
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A response that a request has asked for, and its turn."""
-
-    form: Form
-    turn: turns.SentTurn
-
-
 @router.post(
     "/responses",
     response_class=Response,
@@ -92,16 +82,15 @@ async def create(
     retry_count: RetryCount = None,
     x_on_disconnect: WhenLeft = None,
 ) -> Response:
-    """Answer a message, or go on with a turn whose calls were approved or refused: as events, as one response, or in
-    the background."""
+    """Answer a message, or go on with a turn whose calls were approved, refused, or run by the client: as events, as
+    one response, or in the background."""
     slot = await engine.consumption.stream(sender.subject)
     try:
         async with place_for(request, engine, sender.subject):
             starting = await starting_request(request, key, retry_count)  # reads the body
             wanted = await read(request, read_request)
-            if wanted.answers:
-                asked = await _answered(wanted, engine, sender)
-                about_turn(request, asked.turn.turn_id, asked.turn.session_id)
+            if wanted.answers or wanted.results:
+                asked = await answered(wanted, request, engine, sender)
             else:
                 leaving = engine.leaving.of(x_on_disconnect, usually="continue" if wanted.background else "cancel")
                 asked = await _sent(wanted, request, engine, sender, starting, leaving)
@@ -112,6 +101,9 @@ async def create(
             await slot.release()
             is_queued = asked.turn.status == WAITING
             return JSONResponse(ResponseEncoder(asked.form).document | ({"status": "queued"} if is_queued else {}))
+        if (response := await _complete_before(asked, engine, sender.subject)) is not None:
+            await slot.release()
+            return JSONResponse(response)
         await until_begun(asked.turn, engine, sender.subject)
         document = partial(stored_response, asked.form)
         return PlainAnswer(engine, sender.subject, asked.turn.turn_id, on_end=slot.release, document=document)
@@ -120,29 +112,16 @@ async def create(
         raise
 
 
+async def _complete_before(asked: Asked, engine: Services, subject: str) -> dict[str, Any] | None:
+    """The response, if it was complete before this request: its turn may have gone on since."""
+    if not asked.turn.before:
+        return None
+    record = await turns.record_of(engine, subject, asked.turn.turn_id)
+    response = await document_of(asked.form, record, engine, subject)
+    return None if response["status"] in ("queued", "in_progress") else response
+
+
 # --- What a request asks ---
-
-
-async def _answered(wanted: ResponseRequest, engine: Services, sender: Principal) -> _Asked:
-    """Commit what the user has said to requests for approval; what was decided before stands.
-
-    Raises:
-        ProblemError: the answers are for several turns.
-        EngineError: from `Approvals.decide`.
-    """
-    first, *others = wanted.answers
-    if any(each.turn_id != first.turn_id for each in others):
-        raise refused("input", "the answers are for several turns")
-    record = await engine.archive.turn(sender.subject, first.turn_id)
-    for each in wanted.answers:
-        given: Given = Refuse(each.reason, key_id=sender.key_id)
-        if each.approve:
-            given = Approve(each.question_hash, None, key_id=sender.key_id)
-        with suppress(ApprovalDecidedError, ApprovalExpiredError):
-            await engine.approvals.decide(sender.subject, first.turn_id, each.call, given, sender.roles)
-    kept = (await engine.responses.brought(first.turn_id)).response
-    form = form_of(first.turn_id, kept or {"said": wanted.said, "listed": []}, first.call)
-    return _Asked(form, turns.SentTurn(first.turn_id, record.session_id, record.status))
 
 
 async def _sent(
@@ -152,7 +131,7 @@ async def _sent(
     sender: Principal,
     starting: StartingRequest,
     leaving: Leaving | None,
-) -> _Asked:
+) -> Asked:
     """Begin the turn, or let its message wait. Raises as `turns.sent_turn`."""
     model = engine.choices.named(wanted.model)
     if model is None:
@@ -167,11 +146,20 @@ async def _sent(
         fields["tools"] = ToolsRequest.model_construct(servers=choice.servers, allow=choice.allow, deny=[])
     native = TurnRequest.model_construct(**fields, on_busy="queue", on_open_question="decline")
     brought = msgspec.structs.replace(place.brought, response=response) if wanted.store else place.brought
-    sent = await turns.sent_turn(
-        native, place.session_id, engine, sender, starting, request, brought=brought, leaving=leaving
-    )
+    begun_by = native, place.session_id, engine, sender, starting, request
+    try:
+        sent = await turns.sent_turn(*begun_by, brought=brought, leaving=leaving)
+    except ClientToolError as error:
+        raise _refused_function(error, wanted) from None
     kept = (await engine.responses.brought(sent.turn_id)).response if sent.before else None
-    return _Asked(form_of(sent.turn_id, kept or response), sent)
+    return Asked(form_of(sent.turn_id, kept or response), sent)
+
+
+def _refused_function(error: ClientToolError, wanted: ResponseRequest) -> ProblemError:
+    if error.number is None:
+        return refused("tools", str(error), code=error.code)
+    field = "parameters" if error.field == "inputSchema" else error.field
+    return refused(f"tools[{[*wanted.tools.functions][error.number]}].{field}", str(error), code=error.code)
 
 
 async def _place(wanted: ResponseRequest, engine: Services, subject: str) -> Place:

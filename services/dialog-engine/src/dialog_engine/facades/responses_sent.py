@@ -54,12 +54,12 @@ class Sent:
         """An item is not in the response any more."""
         del self._items[place]
 
-    def event(self, name: str, *, last: bool = False, **fields: Any) -> None:
-        """One event. `last`: the response ends with it."""
+    def event(self, kind: str, *, last: bool = False, **fields: Any) -> None:
+        """One event of this type. `last`: the response ends with it."""
         if self.begun:
             number = self._numbers.next()
-            data = msgspec.json.encode({"type": name, **fields, "sequence_number": number})
-            self._outputs.append(Output(number, b"event: %s\ndata: %s\n\n" % (name.encode(), data), last))
+            data = msgspec.json.encode({"type": kind, **fields, "sequence_number": number})
+            self._outputs.append(Output(number, b"event: %s\ndata: %s\n\n" % (kind.encode(), data), last))
 
     def piece(self, before: str, piece: str) -> None:
         """A piece of a text, which is the inside of a JSON string, behind the beginning of its event."""

@@ -9,8 +9,8 @@ from fastapi.responses import JSONResponse
 
 from dialog_engine.chat.archive import TurnRecord
 from dialog_engine.chat.waiting_messages import WaitingMessage
-from dialog_engine.facades.responses_answer import answer_item, input_items
 from dialog_engine.facades.responses_encoder import ResponseEncoder
+from dialog_engine.facades.responses_input_items import answer_items, input_items
 from dialog_engine.facades.responses_kept import document_of, kept_response
 from dialog_engine.facades.responses_routes import ANSWER
 from dialog_engine.facades.stream import Part, stream_of
@@ -77,7 +77,7 @@ async def list_input_items(
     """What the request of a response has sent."""
     form, record = await kept_response(response_id, engine, subject, request)
     if form.answered:
-        items = [answer_item(form.turn_id, each) for each in await engine.archive.asked(form.turn_id, form.answered)]
+        items = answer_items(form.turn_id, form.answered, await engine.archive.turn_messages(form.turn_id))
     else:
         is_waiting = isinstance(record, WaitingMessage)
         text = record.text if is_waiting else (await engine.archive.turn_messages(form.turn_id))[0].content

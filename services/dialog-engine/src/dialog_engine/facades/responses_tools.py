@@ -1,10 +1,13 @@
-"""The `tools` of a request for the Responses API: which of our servers it narrows the model to. Pure."""
+"""The `tools` of a request for the Responses API: functions of the client, and the servers of ours that it narrows the
+model to. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from dialog_engine.facades.images import RefusedError
+from dialog_engine.facades.openai_request import must_call, storable
+from dialog_engine.model import ClientTool
 from plugins_contract.choice import MAX_ENTRIES, MAX_ENTRY_CHARS, ToolChoice
 
 _OWN = "servers are those of this engine, named by `server_label`: leave this out"
@@ -14,21 +17,28 @@ _NOT_OURS = {"server_url": _OWN, "connector_id": _OWN, "headers": _OWN, "authori
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """The servers that are named, in their order, with the tools that may be used; None for all that the sender may
-    use. `ask` are `server/tool` whose calls need approval in any case; `*` stands for any characters."""
+    use. `ask` are `server/tool` whose calls need approval in any case; `*` stands for any characters. `functions` are
+    those of the client, by their place in `tools`; `must_call` as in `Sampling`."""
 
     labels: tuple[str, ...] = ()
     choice: ToolChoice | None = None
     ask: tuple[str, ...] = ()
+    functions: Mapping[int, ClientTool] = field(default_factory=dict[int, ClientTool])
+    must_call: str = ""
 
 
 def wanted_tools(tools: Sequence[Mapping[str, Any]], tool_choice: object) -> Wanted:
     """What a request wants. Raises RefusedError: it cannot be honoured."""
-    if tool_choice not in (None, "auto", "none"):
-        raise RefusedError("tool_choice", "must be auto or none: the model decides which tools it calls")
+    if tool_choice == "required" and not tools:
+        raise RefusedError("tool_choice", "must be auto or none without `tools`")
     labels: list[str] = []
     allow: list[str] = []
     ask: list[str] = []
+    functions: dict[int, ClientTool] = {}
     for number, tool in enumerate(tools):
+        if tool.get("type") == "function":
+            functions[number] = _function(tool, f"tools[{number}]")
+            continue
         label = _label(tool, f"tools[{number}]")
         labels.append(label)
         allow += _entries(label, tool.get("allowed_tools"), f"tools[{number}].allowed_tools")
@@ -38,12 +48,25 @@ def wanted_tools(tools: Sequence[Mapping[str, Any]], tool_choice: object) -> Wan
     if tool_choice == "none":
         return Wanted(choice=ToolChoice(servers=()))
     choice = ToolChoice(servers=tuple(labels), allow=tuple(allow)) if labels else None
-    return Wanted(tuple(labels), choice, tuple(ask))
+    first = must_call(tool_choice, {each.name for each in functions.values()})
+    return Wanted(tuple(labels), choice, tuple(ask), functions, first)
+
+
+def _function(tool: Mapping[str, Any], where: str) -> ClientTool:
+    name, about, parameters = tool.get("name"), tool.get("description"), tool.get("parameters")
+    if not isinstance(name, str):
+        raise RefusedError(f"{where}.name", "must be the name of the function")
+    if not isinstance(about, str | None):
+        raise RefusedError(f"{where}.description", "must be a text")
+    if not isinstance(parameters, dict | None):
+        raise RefusedError(f"{where}.parameters", "must be a JSON Schema")
+    described = storable(about or "", f"{where}.description")
+    return ClientTool(name, described, cast("dict[str, Any] | None", parameters) or {"type": "object"})
 
 
 def _label(tool: Mapping[str, Any], where: str) -> str:
     if tool.get("type") != "mcp":
-        raise RefusedError(f"{where}.type", "must be mcp: the model has the tools of this server")
+        raise RefusedError(f"{where}.type", "must be function or mcp: nothing else is understood")
     for name, why in _NOT_OURS.items():
         if tool.get(name):
             raise RefusedError(f"{where}.{name}", why)

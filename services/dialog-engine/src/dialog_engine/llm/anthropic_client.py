@@ -17,7 +17,7 @@ from dialog_engine.llm.connections import check_headers, open_connections, split
 from dialog_engine.llm.decoding import Decoder
 from dialog_engine.llm.profiles import Images
 from dialog_engine.llm.provider import CHOICE, DEFAULT_TIMEOUTS, IMAGE, NO_KEY, Json, Provider
-from dialog_engine.model import ChatRequest, Sampling
+from dialog_engine.model import ANY_TOOL, ChatRequest, Sampling
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 NO_HEADERS: Mapping[str, str] = {}
@@ -155,6 +155,9 @@ class AnthropicChatClient(ChatClient):
             body["tools"] = tools
             if request.answer_only:
                 body["tool_choice"] = {"type": "none"}
+            elif request.must_call:
+                named = {"type": "tool", "name": request.must_call}
+                body["tool_choice"] = {"type": "any"} if request.must_call == ANY_TOOL else named
         if request.stop and _STOP in options:
             body["stop_sequences"] = request.stop
         return body | self._extra_body | _sampled(sampling)

@@ -18,6 +18,7 @@ from dialog_engine.llm.openai_wire import DETAILS, kept_of
 from dialog_engine.llm.profiles import Images, Profile
 from dialog_engine.llm.provider import CHOICE, IMAGE, Json, Provider
 from dialog_engine.model import (
+    ANY_TOOL,
     AssistantMessage,
     ChatRequest,
     Message,
@@ -118,6 +119,9 @@ class OpenAIChatClient(ChatClient):
             body["tools"] = encode_tools(request.tools)
             if request.answer_only:
                 body["tool_choice"] = "none"
+            elif request.must_call:
+                named = {"type": "function", "function": {"name": request.must_call}}
+                body["tool_choice"] = "required" if request.must_call == ANY_TOOL else named
         if request.stop and _STOP in options:
             body["stop"] = request.stop
         if _USAGE in options:

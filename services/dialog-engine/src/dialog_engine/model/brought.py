@@ -27,7 +27,8 @@ class ClientCall(msgspec.Struct, frozen=True):
 
 
 class ClientMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message as a client has sent it. `call_id` is the call that a tool's message answers, `media` are images."""
+    """A message as a client has sent it. `call_id` is the call that a tool's message answers, `media` are images of the
+    user, or of a tool's result."""
 
     role: Literal["user", "assistant", "tool"]
     content: str
@@ -41,7 +42,7 @@ class ClientMessage(msgspec.Struct, frozen=True, omit_defaults=True):
             case "user":
                 return UserMessage(self.content, self.media)
             case "tool":
-                return ToolMessage(self.call_id, names.get(self.call_id, ""), self.content)
+                return ToolMessage(self.call_id, names.get(self.call_id, ""), self.content, self.media)
             case "assistant":
                 names |= {call.id: call.name for call in self.calls}
                 calls = tuple(ToolCall(call.id, "", call.name, call.arguments) for call in self.calls)

@@ -137,7 +137,7 @@ class ChatRequest:
 
     Tool calls are made for `turn`. `answer_only` declares the tools and forbids calling them: some providers require
     the declaration when the history has calls, and need it for their cache. The model stops before it writes one of
-    `stop`.
+    `stop`, and has to call `must_call`, a tool or ANY_TOOL.
     """
 
     messages: tuple[Message, ...]
@@ -145,6 +145,7 @@ class ChatRequest:
     tools: tuple[ToolEntry, ...] = ()
     answer_only: bool = False
     stop: tuple[str, ...] = ()
+    must_call: str = ""
     left_out: int = 0
     """How many messages of the user and the model are missing, because the conversation is too long."""
     meter: Meter = field(default_factory=Meter, compare=False)

@@ -76,12 +76,13 @@ class QuestionStep:
 class WaitingForUser:
     """The turn goes on only when its user decides, or its client answers: so many calls wait for approval, so many
     questions of servers for answers, and so many calls of the client's tools for their results; no other call is open.
-    `calls` are the correlation ids of all that wait."""
+    `calls` are the correlation ids of all that wait, and `usage` is that of the rounds so far."""
 
     approvals: int
     questions: int = 0
     calls: tuple[str, ...] = ()
     client_calls: int = 0
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)

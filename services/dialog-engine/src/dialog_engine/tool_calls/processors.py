@@ -19,6 +19,7 @@ from dialog_engine.model import (
     Message,
     Meter,
     RoundComplete,
+    Sampling,
     StreamEnd,
     SystemMessage,
     TextDelta,
@@ -167,8 +168,10 @@ class StartSideBand:
             last = FinishReason.MAX_CALLS
         if last is not None:
             messages = with_last_note(messages)
-        stop = ctx.turn.brought.sampling.stop if ctx.turn.brought else ()
-        request = ChatRequest(within_sight(messages), ctx.turn, ctx.tools, last is not None, stop, ctx.left_out)
+        sampling = ctx.turn.brought.sampling if ctx.turn.brought else Sampling()
+        must_call = "" if ctx.depth or last else sampling.must_call
+        asked = within_sight(messages), ctx.turn, ctx.tools, last is not None, sampling.stop, must_call
+        request = ChatRequest(*asked, left_out=ctx.left_out)
         ctx, reply = await self._ask(ctx, request)
         if last and reply.tool_calls and not reply.text.strip():
             request = replace(request, tools=())

@@ -12,6 +12,7 @@ from dataclasses import replace
 import msgspec
 
 from callstream_runtime.long_texts import reading
+from dialog_engine.errors import LLMRequestError
 from dialog_engine.model import (
     AssistantMessage,
     ChatEvent,
@@ -41,6 +42,8 @@ def in_prompt_mode(llm: OpenChat, dialect: Dialect, *, stop: bool = True, mint: 
     """
 
     async def open_chat(request: ChatRequest) -> ModelStream:
+        if request.must_call:
+            raise LLMRequestError("this model's tool calls are read from its text: nothing can make it call a tool")
         tools = [*request.tools, *_by_bare_names(request.tools)]
         known = {tool.name for tool in tools} | _called(request.messages)
         if not known:
