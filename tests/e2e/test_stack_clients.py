@@ -205,6 +205,7 @@ def test_a_stranger_is_refused_and_another_subject_has_a_conversation_of_its_own
     [session, *_] = here.http.get("/v1/sessions", headers=of_bob).json()["sessions"]
     shown = here.http.get(f"/v1/sessions/{session['sessionId']}/messages", headers=of_bob).json()["messages"]
     assert questions(shown) == ["What is 40 + 2?"]
+    assert questions(newest(here)) == ["What is 2 + 3?"]
 
 
 def test_the_lines_of_the_document_run(client: Running, engines: Engines, tmp_path: Path) -> None:

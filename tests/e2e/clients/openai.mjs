@@ -13,17 +13,18 @@ await answers((question, url, cut) => {
 async function answer(url, cut) {
   const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: asked.key, defaultHeaders: asked.headers });
   const options = { stream: true, stream_options: { include_usage: true } };
-  const stream = client.chat.completions.stream({ model, messages: said, ...options, ...(tools && { tools }) });
+  const calls = [];
   let text = "";
-  for await (const chunk of stream) {
+  let tokens = 0;
+  for await (const chunk of await client.chat.completions.create({ model, messages: said, tools, ...options })) {
     text += chunk.choices[0]?.delta.content ?? "";
+    calls.push(...(chunk.choices[0]?.delta.tool_calls ?? []));
+    tokens = chunk.usage?.completion_tokens ?? tokens;
     if (cut && text) return { text }; // closes the connection
   }
-  const { choices, usage } = await stream.finalChatCompletion();
-  const { content, tool_calls } = choices[0].message;
-  said.push({ role: "assistant", content, tool_calls });
-  if (!tool_calls?.length) return { text, tokens: usage.completion_tokens };
-  for (const call of tool_calls) {
+  said.push({ role: "assistant", content: text, ...(calls.length && { tool_calls: calls }) });
+  if (!calls.length) return { text, tokens };
+  for (const call of calls) {
     said.push({ role: "tool", tool_call_id: call.id, content: run(JSON.parse(call.function.arguments)) });
   }
   return answer(elsewhere, false);
