@@ -148,16 +148,41 @@ async def test_an_answer_without_a_stream_may_take_longer_than_a_ping(
     config = CONFIG.read_text()
     some = re.sub(r"proxy_read_timeout \d+s;", "proxy_read_timeout 1s;", config)
     every = re.sub(r"proxy_read_timeout \w+;", "proxy_read_timeout 1s;", config)
-    for quick, status in ((every, 504), (some, 200)):
+    name = (await engine.client.get("/v1/models")).json()["data"][0]["id"]
+    native = "/v1/chat", {"message": "Hi", "stream": False}
+    chat = "/v1/chat/completions", {"model": name, "messages": [{"role": "user", "content": "Hi"}]}
+    response = "/v1/responses", {"model": name, "input": "Hi"}
+    for quick, (path, body), status in (
+        (every, native, 504),
+        (some, native, 200),
+        (some, chat, 200),
+        (some, response, 200),
+    ):
         model.held.clear()
         with in_front_of(engine, tmp_path, config=quick) as through:
-            asked = asyncio.create_task(through.client.post("/v1/chat", json={"message": "Hi", "stream": False}))
+            asked = asyncio.create_task(through.client.post(path, json=body))
             assert (await through.client.get("/healthz")).status_code == 200
             ended, _ = await asyncio.wait([asked], timeout=TEST_SECONDS if status == 504 else 2)
             assert bool(ended) == (status == 504), "nginx gives up after a second where it is told to"
             model.held.set()
             assert (await asked).status_code == status
             await through.client.aclose()
+
+
+async def test_bodies_with_images_pass_nginx(engine: Engine, model: Model, tmp_path: Path) -> None:
+    model.held.set()
+    name = (await engine.client.get("/v1/models")).json()["data"][0]["id"]
+    image = f"data:image/png;base64,iVBORw0KGgo{'A' * 4_000_001}"
+    asked = [{"role": "user", "content": [{"type": "input_image", "image_url": image}]}]
+    with in_front_of(engine, tmp_path) as through:
+        for path, body in (
+            ("/v1/responses", {"model": name, "input": asked}),
+            ("/v1/conversations", {"items": asked}),
+        ):
+            answer = await through.client.post(path, json=body)
+            assert answer.status_code == 200, answer.text
+        assert (await through.client.post("/v1/chat", json={"message": image})).status_code == 413
+        await through.client.aclose()
 
 
 def streams() -> int:

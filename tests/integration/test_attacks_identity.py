@@ -120,6 +120,8 @@ def filled(path: str, **values: str) -> str:
         "number",
         "name",
         "response_id",
+        "conversation_id",
+        "item_name",
     ):
         path = path.replace("{" + name + ":path}", "{" + name + "}").replace("{" + name + "}", values.get(name, "0"))
     return path
@@ -256,7 +258,9 @@ async def test_no_route_shows_or_changes_what_belongs_to_another_subject(place: 
     bodies |= {"POST {tool_call_id}": {"decision": "refuse"}, "POST {question_id}": {"action": "decline"}}
     result = {"content": "teal"}
     bodies |= {"POST result": result, "POST tool-results": {"results": [result | {"toolCallId": "call"}]}}
-    named = [(method, path) for method, path in closed(place.engine) if "{session_id}" in path or "{turn_id}" in path]
+    bodies |= {"POST {conversation_id}": {"metadata": {}}, "POST items": {"items": [{"role": "user", "content": "Hi"}]}}
+    ids["conversation_id"] = ids["session_id"]
+    named = [(method, path) for method, path in closed(place.engine) if any(f"{{{name}}}" in path for name in ids)]
     others = [bearer(place.bob), bearer(place.provider.token()), cookie(session(place))]
     for method, path in named:
         for headers in others:

@@ -386,7 +386,7 @@ async def test_every_column_that_can_hold_a_text_is_among_the_sealed_ones(tmp_pa
         "error_code",
         "event_id", "event_type", "execution_class", "hash", "held", "key", "key_id", "leaf_moved_after",
         "leaf_turn_id", "message_key", "model", "name", "offered_to", "outcome", "owner", "parent_turn_id", "payload",
-        "name_key", "question_digest",
+        "addition_id", "name_key", "question_digest",
         "reason", "release", "role", "roles", "server", "session_id", "status", "subject", "text_digest", "tool",
         "tool_call_id", "tool_mode", "tool_title", "traceparent", "traces", "turn_id",
     }  # fmt: skip

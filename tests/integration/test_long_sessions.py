@@ -57,6 +57,19 @@ async def test_of_a_long_session_only_what_is_needed_is_read(store: EngineStore)
     assert read_of(store) < 100_000
 
 
+async def test_the_turns_of_a_page_are_found_from_either_end(store: EngineStore) -> None:
+    ids = [f"long-{number:06}" for number in range(TURNS)]
+    walk = store.conversations
+    assert await walk.forth(ids[-1], "", 20) == ids[:20]
+    assert await walk.forth(ids[-1], ids[500], 20) == ids[500:520]
+    assert await walk.forth(ids[-1], ids[-2], 20) == ids[-2:]
+    assert await walk.forth(ids[500], ids[501], 20) == [], "it is not on this path"
+    assert await walk.back(ids[-1], 20) == ids[:-21:-1]
+    assert await walk.back(ids[3], 20) == ids[3::-1]
+    assert await walk.back("", 20) == await walk.forth("", "", 20) == []
+    assert read_of(store) < 3_000
+
+
 async def test_what_is_read_at_once_is_bounded_in_bytes_too_and_a_turn_is_sent_whole(store: EngineStore) -> None:
     await store.database.write(lambda tx: write_session(tx, "large", "ann", 30, text="x" * 300_000))
 

@@ -168,6 +168,15 @@ async def test_a_beginning_that_a_client_has_left_goes_with_its_time_and_one_of_
     assert [each.content for each in await asked(store, more)] == ["Hm?", "Bye", "Well?", "Bye", "Go on"]
 
 
+async def test_a_beginning_with_what_was_added_to_the_conversation_stays(store: EngineStore) -> None:
+    added = (ClientMessage("user", "Hm", id="msg_1"),)
+    first = await ended(store, "Hi", brought=Brought(said=added, own_api=True))
+    await ended(store, "Ho", first.session_id, parent="", brought=Brought(said=one("Hm")))
+    await store.change("UPDATE turns SET created_at = created_at - 3700000, finished_at = finished_at - 3700000")
+    await one_pass(Retention.of([("*", 0)], stateless_seconds=3_600), store.erasures)
+    assert len(await store.database.read("SELECT 1 FROM turns")) == 2
+
+
 @promise("what a request brings reaches the model in every round, at any engine, and whatever waits before it")
 async def test_what_a_request_brings_is_there_after_an_adoption(store: EngineStore) -> None:
     turn = await begun(store, "And this?", brought=BROUGHT)

@@ -192,6 +192,7 @@ async def test_a_response_is_forgotten_and_erased_where_it_is_all_of_its_session
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"previous_response_id": f"resp_{'0' * 32}", "conversation": "c"}, "previous_response_id"),
+        ({"conversation": "a\0b"}, "conversation"),
         ({"background": True, "store": False}, "background"),
         ({"parallel_tool_calls": False}, "parallel_tool_calls"),
         ({"tool_choice": "required"}, "tool_choice"),

@@ -10,11 +10,14 @@ import pytest
 
 from callstream_runtime.encryption_keys import cipher_of
 from dialog_engine.chat.audit import AuditAction, AuditEvent
+from dialog_engine.chat.conversations import Addition
 from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.model import (
     ApprovalStatus,
     AssistantMessage,
     Brought,
+    ClientMessage,
     Done,
     DoneReason,
     QuestionStatus,
@@ -80,6 +83,9 @@ async def write_everything(store: EngineStore) -> str:
     await store.turns.begin(Turn(new_id(), session, "ada", brought=brought), MARKER, queue=True)
     failure = TurnFailed("INTERNAL", MARKER)
     await store.turns.finish(turn, message, Done(turn.turn_id, DoneReason.ERROR, Usage(1, 1), 5), failure)
+    added = Addition(new_id(), [ClientMessage("user", MARKER)])
+    await store.conversations.add("ada", session, added, StartingRequest())
+    await store.conversations.describe("ada", session, {MARKER: MARKER})
     return session
 
 

@@ -16,6 +16,7 @@ from dialog_engine.storage.archive import SqlArchive
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.branches import LEAF
 from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.conversations import SqlConversations
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
@@ -134,6 +135,7 @@ class EngineStore:
         self.approvals = SqlApprovals(store)
         self.questions = SqlQuestions(store)
         self.sessions = SqlSessions(store)
+        self.conversations = SqlConversations(store)
         self.sent = SqlRequests(store)
         self.waiting = SqlWaiting(store)
         self.parked = SqlParked(store)

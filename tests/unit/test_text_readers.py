@@ -26,6 +26,7 @@ from dialog_engine.context import fit, newest_turns
 from dialog_engine.facades.ai_sdk import AiSdkEncoder
 from dialog_engine.facades.ai_sdk_request import PostedChat, question_of, read_chat
 from dialog_engine.facades.chat_request import read_request
+from dialog_engine.facades.conversation_request import read_added, read_described
 from dialog_engine.facades.large_bodies import MAX_BYTES as MAX_BODY
 from dialog_engine.facades.responses_request import read_request as read_response_request
 from dialog_engine.http.bodies import unicode_text
@@ -278,6 +279,10 @@ def _response(items: list[dict[str, Any]]) -> bytes:
     return json.dumps({"model": "m", "input": [*items, question]}).encode()
 
 
+def _items(items: list[dict[str, Any]]) -> bytes:
+    return json.dumps({"items": items}).encode()
+
+
 def _chat(*parts: dict[str, Any]) -> bytes:
     return json.dumps({"id": "chat", "messages": [{"id": "1", "role": "user", "parts": parts}]}).encode()
 
@@ -327,6 +332,19 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[str | tuple[str,
             lambda size: _response([{"role": "user", "content": [{"type": "input_text", "text": "a"}] * (size // 40)}]),
             lambda size: _response([{"type": "reasoning", "id": "msg_" + "a" * size}]),
         ),
+    ),
+    "items of a conversation": (
+        lambda body: read_added(body, "0" * 32),
+        MAX_BODY,
+        (
+            lambda size: _items([{"role": "user", "content": "a" * size}]),
+            lambda size: _items([{"role": "user", "content": [{"type": "input_text", "text": "a"}] * (size // 40)}]),
+        ),
+    ),
+    "metadata of a conversation": (
+        read_described,
+        MAX_BODY,
+        (lambda size: json.dumps({"metadata": None, "a": "a" * size}).encode(),),
     ),
     "arguments": (read_arguments, MAX_CHARACTERS, (('"a",', '{"a":[', '""]}'), "[", "9")),
     "fragments of arguments": (lambda text: join_arguments(_pieces(text)), MAX_REPLY, ("{}", '{"a":1}', "a")),
@@ -475,8 +493,8 @@ OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: calls.reads chat.events http.resources http.views consumption.subjects identity.page_sessions
     facades.encoder
-    peers.control relay.publish_queue relay.refusals storage.approvals storage.archive storage.brought storage.erasures
-    storage.media storage.responses
+    peers.control relay.publish_queue relay.refusals storage.added_items storage.approvals storage.archive
+    storage.brought storage.conversations storage.erasures storage.media storage.responses
     storage.questions
     storage.moves storage.results storage.sqlite storage.statements tool_calls.resource_tools
 plugins_contract: catalog choice dead_letters encryption held large_results messages pins pools trust updates

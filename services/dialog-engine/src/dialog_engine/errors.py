@@ -207,6 +207,12 @@ class SessionNamedError(EngineError):
     code = "SESSION_NAMED"
 
 
+class TooManyAddedError(EngineError):
+    """So much was added to a conversation that no more may be, before a question or at all."""
+
+    code = "TOO_MANY_ADDED"
+
+
 class ClientMessageReusedError(EngineError):
     """The client has used the name of a message for another text or choice."""
 

@@ -33,10 +33,10 @@ from dialog_engine.tool_calls.results.steps import (
 from dialog_engine.tool_calls.values import Approval, Asked
 
 
-def replay(turn_id: str, messages: Iterable[MessageRecord]) -> tuple[TurnEvent, ...]:
+def replay(turn_id: str, messages: Iterable[MessageRecord], *, decided: bool = False) -> tuple[TurnEvent, ...]:
     """The committed messages of a turn, each after its reasoning and before the state of its calls: the last step of a
     finished call, and for any other that it is pending. One that needs or needed approval has that too, and one of the
-    client that it is pending."""
+    client that it is pending. What a decided one was asked with is there with `decided` only."""
     events: list[TurnEvent] = []
     rounds = 0
     for record in messages:
@@ -52,15 +52,17 @@ def replay(turn_id: str, messages: Iterable[MessageRecord]) -> tuple[TurnEvent, 
         rounds += 1
         events += [step for each in record.calls for step in _of_client(each, rounds)]
         for each in record.calls:
-            events += _steps(turn_id, each, rounds)
+            events += _steps(turn_id, each, rounds, decided)
         if all(each.outcome is not None for each in record.calls):
             events.append(RoundComplete(rounds))
     return tuple(events)
 
 
-def replay_ended(record: TurnRecord, messages: Iterable[MessageRecord], *, reset: str = "") -> list[TurnEvent]:
+def replay_ended(
+    record: TurnRecord, messages: Iterable[MessageRecord], *, reset: str = "", decided: bool = False
+) -> list[TurnEvent]:
     """Every event of a turn that has ended. With `reset`, a ResetReason, they replace what a client has seen."""
-    committed = replay(record.turn_id, messages)
+    committed = replay(record.turn_id, messages, decided=decided)
     events: list[TurnEvent] = (
         [Reset(reset, committed)] if reset else [TurnStarted(record.turn_id, record.session_id), *committed]
     )
@@ -70,7 +72,7 @@ def replay_ended(record: TurnRecord, messages: Iterable[MessageRecord], *, reset
     return [*events, Done(record.turn_id, reason, record.usage, record.ttft_ms, record.model, record.tool_calls)]
 
 
-def replay_parked(record: TurnRecord, messages: Sequence[MessageRecord]) -> list[TurnEvent]:
+def replay_parked(record: TurnRecord, messages: Sequence[MessageRecord], *, decided: bool = False) -> list[TurnEvent]:
     """Every event of a turn that is parked."""
     calls = [call for message in messages for call in message.calls if call.waits or call.open_questions]
     waits, questions = sum(call.waits for call in calls), sum(call.open_questions for call in calls)
@@ -78,7 +80,7 @@ def replay_parked(record: TurnRecord, messages: Sequence[MessageRecord]) -> list
     started = TurnStarted(record.turn_id, record.session_id)
     ids = tuple(each.call.correlation_id for each in calls)
     waiting = WaitingForUser(waits - by_client, questions, ids, by_client, record.usage)
-    return [started, *replay(record.turn_id, messages), waiting]
+    return [started, *replay(record.turn_id, messages, decided=decided), waiting]
 
 
 def _of_client(record: CallRecord, round_number: int) -> list[ToolStep]:
@@ -90,7 +92,9 @@ def _of_client(record: CallRecord, round_number: int) -> list[ToolStep]:
     return [ToolStep(ToolStatus.PENDING, record.call, record.server, round_number, details)]
 
 
-def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep | ApprovalStep | QuestionStep]:
+def _steps(
+    turn_id: str, record: CallRecord, round_number: int, decided: bool
+) -> list[ToolStep | ApprovalStep | QuestionStep]:
     call, approval = record.call, None if record.by_client else record.approval
     edited = approval.edited if approval else None
     details: dict[str, Any] = {"arguments": shown_arguments(call) if edited is None else edited}
@@ -100,6 +104,8 @@ def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep
     asked: list[ToolStep | ApprovalStep | QuestionStep] = (
         [] if approval is None else [pending, _approval_step(turn_id, record, approval, round_number)]
     )
+    if approval and approval.decision and decided:
+        asked.insert(1, _approval_step(turn_id, record, replace(approval, decision=None), round_number))
     if record.rounds:
         asked = asked or [pending]
         asked += [step for each in record.rounds for step in each.steps(round_number)]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-PATHS = ("/v1/chat/completions", "/v1/models", "/v1/responses")
+PATHS = ("/v1/chat/completions", "/v1/models", "/v1/responses", "/v1/conversations")
 """The beginnings of the paths that clients of OpenAI's API use."""
 
 

@@ -15,11 +15,12 @@ from dialog_engine.model import TurnEvent
 
 
 def stored_response(
-    form: Form, record: TurnRecord, waits_for: WaitsFor, messages: Sequence[MessageRecord]
+    form: Form, record: TurnRecord, waits_for: WaitsFor, messages: Sequence[MessageRecord], *, decided: bool = False
 ) -> dict[str, Any]:
-    """A response of a turn that has ended, or waits for its user."""
+    """A response of a turn that has ended, or waits for its user; with the requests for approval that are `decided`."""
     encoder = ResponseEncoder(form)
-    events = replay_parked(record, messages) if record.status == RUNNING else replay_ended(record, messages)
+    rebuild = replay_parked if record.status == RUNNING else replay_ended
+    events = rebuild(record, messages, decided=decided)
     for frame in _frames(events):
         encoder.feed(frame)
     return encoder.document

@@ -107,7 +107,7 @@ class InputReader:
             case "mcp_call":
                 call = ClientCall(item.id or where, item.name, item.arguments)
                 self._say(ClientMessage("assistant", "", calls=(call,)))
-                self._say(ClientMessage("tool", _content(item.output, f"{where}.output")[0], call_id=call.id))
+                self._say(ClientMessage("tool", content_of(item.output, f"{where}.output")[0], call_id=call.id))
             case "function_call":
                 self._call(ClientCall(storable(item.call_id, f"{where}.call_id"), item.name, item.arguments))
             case "reasoning" | "mcp_list_tools" | "mcp_approval_request":
@@ -120,7 +120,7 @@ class InputReader:
                 raise RefusedError(f"{where}.type", f"{item.type[:100]!r} is not understood here: leave the item out")
 
     def _message(self, item: Item, where: str) -> None:
-        text, media = _content(item.content, f"{where}.content")
+        text, media = content_of(item.content, f"{where}.content")
         if media and item.role != "user":
             raise RefusedError(f"{where}.content", "only messages of the user have images")
         match item.role:
@@ -142,7 +142,7 @@ class InputReader:
     def _output(self, item: Item, where: str) -> None:
         """The result of a call of a function: an answer, or a part of what was said before the question."""
         call_id = storable(item.call_id, f"{where}.call_id")
-        text, images = _content(item.output, f"{where}.output")
+        text, images = content_of(item.output, f"{where}.output")
         self.answers.append(Result(call_id, [*([TextBlock(text)] if text or not images else []), *images]))
         message = ClientMessage("tool", text, images, call_id=call_id)
         self.said.append(message)
@@ -172,7 +172,8 @@ def _answer(item: Item, where: str) -> Answer:
     return Answer(found.owner, *asked_for(found), approve=item.approve, reason=reason)
 
 
-def _content(content: str | list[_Part] | None, where: str) -> tuple[str, tuple[MediaBlock, ...]]:
+def content_of(content: str | list[_Part] | None, where: str) -> tuple[str, tuple[MediaBlock, ...]]:
+    """The text and the images of the field `where`. Raises RefusedError."""
     if content is None or isinstance(content, str):
         return storable(content or "", where), ()
     texts: list[str] = []

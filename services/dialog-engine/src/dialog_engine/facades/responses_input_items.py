@@ -1,7 +1,10 @@
 """What the request of a response has sent, as items of the Responses API. Pure."""
 
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any
+
+import msgspec
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord
 from dialog_engine.facades.responses_ids import FUNCTION_CALL, FUNCTION_OUTPUT, approval_id, item_id
@@ -15,8 +18,27 @@ Json = dict[str, Any]
 
 def input_items(turn_id: str, question: str, brought: Brought) -> list[Json]:
     """The messages before a question, as the client has said them, and that."""
-    said = [*brought.said, ClientMessage("user", question, brought.media)]
-    return [item for number, each in enumerate(said) for item in _said(turn_id, f"in{number}", each)]
+    said = tuple(each for each in brought.said if not each.id)
+    return said_items(turn_id, question, msgspec.structs.replace(brought, said=said))
+
+
+def said_items(turn_id: str, question: str, brought: Brought) -> list[Json]:
+    """The same, behind what was added to the conversation before."""
+    own, items = count(), list[Json]()
+    for each in (*brought.said, ClientMessage("user", question, brought.media)):
+        items += [message_item(each.id, each)] if each.id else _said(turn_id, f"in{next(own)}", each)
+    return items
+
+
+def message_item(message_id: str, said: ClientMessage) -> Json:
+    """A message of a client as an item."""
+    parts = [_text("output_text" if said.role == "assistant" else "input_text", said.content), *_images(said)]
+    return {"id": message_id, "type": "message", "role": said.role, "content": parts, "status": "completed"}
+
+
+def answer_item(turn_id: str, call: CallRecord) -> Json:
+    """The user's answer to the request for approval of a call, or the result of one that the client has run."""
+    return _output(turn_id, call) if call.by_client else _approval(turn_id, call)
 
 
 def answer_items(turn_id: str, answered: str, messages: Sequence[MessageRecord]) -> list[Json]:
@@ -41,10 +63,7 @@ def _said(turn_id: str, place: str, said: ClientMessage) -> Iterator[Json]:
         yield {**ids, "type": "function_call_output", "output": output, "status": "completed"}
         return
     if said.content or said.media or not said.calls:
-        kind = "output_text" if said.role == "assistant" else "input_text"
-        parts = [_text(kind, said.content), *_images(said)]
-        message_id = item_id("msg", turn_id, place)
-        yield {"id": message_id, "type": "message", "role": said.role, "content": parts, "status": "completed"}
+        yield message_item(item_id("msg", turn_id, place), said)
     for number, call in enumerate(said.calls):
         yield _call(item_id(FUNCTION_CALL, turn_id, f"{place}.{number}"), call)
 
@@ -59,12 +78,12 @@ def _text(kind: str, text: str) -> Json:
 
 
 def _images(said: ClientMessage) -> Iterator[Json]:
+    """The images, without an address before their turn has begun."""
     for image in said.media:
-        if isinstance(image, MediaOfUser):
-            yield _image(f"/v1/turns/{image.turn_id}/images/{image.number}")
+        yield _image(f"/v1/turns/{image.turn_id}/images/{image.number}" if isinstance(image, MediaOfUser) else None)
 
 
-def _image(url: str) -> Json:
+def _image(url: str | None) -> Json:
     return {"type": "input_image", "detail": "auto", "image_url": url}
 
 

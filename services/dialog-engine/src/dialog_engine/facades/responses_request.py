@@ -113,7 +113,7 @@ def read_request(body: bytes) -> ResponseRequest:
         wanted.store is not False,
         bool(wanted.background),
         _previous(wanted.previous_response_id),
-        conversation.id if isinstance(conversation, _Conversation) else conversation or "",
+        storable(conversation.id if isinstance(conversation, _Conversation) else conversation or "", "conversation"),
         read.behind,
         read.refers,
         tuple(read.new),

@@ -18,9 +18,19 @@ from dialog_engine.http import described, turns
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
+_Include = Annotated[list[str] | None, Query(alias="include[]", description="Has no effect: what there is is shown.")]
 
 
-@router.get("/responses/{response_id}", response_class=Response, responses=ANSWER | described.NOT_FOUND)
+async def included(include: _Include = None) -> None:
+    """Dependency of routes whose clients may ask for parts that other servers leave out."""
+
+
+@router.get(
+    "/responses/{response_id}",
+    response_class=Response,
+    responses=ANSWER | described.NOT_FOUND,
+    dependencies=[Depends(included)],
+)
 async def retrieve(
     response_id: str,
     engine: Engine,
@@ -64,7 +74,11 @@ async def delete(response_id: str, engine: Engine, sender: Sender, request: Requ
     return {"id": response_id, "object": "response", "deleted": True}
 
 
-@router.get("/responses/{response_id}/input_items", responses=described.NOT_FOUND, dependencies=[Depends(large_answer)])
+@router.get(
+    "/responses/{response_id}/input_items",
+    responses=described.NOT_FOUND,
+    dependencies=[Depends(included), Depends(large_answer)],
+)
 async def list_input_items(
     response_id: str,
     engine: Engine,

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from dialog_engine.chat.archive import Archive, MessageRecord, Transcript
+from dialog_engine.chat.conversations import Conversations
 from dialog_engine.consumption.usage import NO_PRICES, UsageReport, Wanted, as_json
+from dialog_engine.errors import SessionNotFoundError
 from dialog_engine.http import turn_views, views
 from dialog_engine.model import MediaOfUser
 from plugins_contract.outcomes import MediaBlock
@@ -17,7 +19,9 @@ USAGE_ROWS = 1000
 """How many rows of usage are in a line."""
 
 
-async def as_lines(archive: Archive, subject: str, parts: AsyncGenerator[Transcript]) -> AsyncGenerator[bytes]:
+async def as_lines(
+    archive: Archive, conversations: Conversations, subject: str, parts: AsyncGenerator[Transcript]
+) -> AsyncGenerator[bytes]:
     """The lines of the subject's sessions. Their pages follow each other, and the last page of each has no `more`.
 
     A line ends with the images, sounds and files of the session, and with the whole texts of results that are shortened
@@ -66,7 +70,8 @@ async def as_lines(archive: Archive, subject: str, parts: AsyncGenerator[Transcr
                         yield separator + msgspec.json.encode(text)
                         separator = b","
                 waiting = [turn_views.waiting(each) for each in part.waiting]
-                yield b'],"waiting":' + msgspec.json.encode(waiting) + b"}\n"
+                yield b'],"waiting":' + msgspec.json.encode(waiting)
+                yield await _as_conversation(conversations, subject, part.session.session_id) + b"}\n"
                 turns = None
 
 
@@ -99,6 +104,19 @@ async def begun(lines: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
                 yield each
 
     return all_of_them()
+
+
+async def _as_conversation(conversations: Conversations, subject: str, session_id: str) -> bytes:
+    """The fields with what clients have said of a session, and added to it before a question has come; none, where
+    there is nothing, or the session was deleted meanwhile."""
+    try:
+        metadata = (await conversations.find(subject, session_id)).metadata
+    except SessionNotFoundError:
+        return b""
+    added = [each.message for each in await conversations.waiting(session_id) if each.message]
+    shown = [{"role": each.role, "content": each.content, "images": each.media} for each in added]
+    fields = {name: each for name, each in (("metadata", metadata), ("added", shown)) if each}
+    return b"," + msgspec.json.encode(fields)[1:-1] if fields else b""
 
 
 def _images_of(message: MessageRecord) -> list[MediaOfUser]:

@@ -30,7 +30,7 @@ async def export(engine: Engine, sender: Sender) -> StreamingResponse:
     `usage`: what was used by day, of each model and tool."""
     parts = engine.personal_data.export(sender.subject, key_id=sender.key_id)
     name = {"Content-Disposition": 'attachment; filename="callstream.jsonl"'}
-    of_sessions = as_lines(engine.archive, sender.subject, parts)
+    of_sessions = as_lines(engine.archive, engine.conversations, sender.subject, parts)
     lines = await begun(joined(of_sessions, usage_lines(engine.usage, sender.subject)))
     return StreamingResponse(lines, media_type="application/jsonl", headers=name)
 

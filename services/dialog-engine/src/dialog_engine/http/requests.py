@@ -63,7 +63,7 @@ class BodyLimit:
     def __init__(
         self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES, larger: Mapping[str, int] = MappingProxyType({})
     ) -> None:
-        """`larger` are the limits of paths that have others."""
+        """`larger` are the limits of paths that have others, and of all that begin with one that ends with `/`."""
         self._app = app
         self._max_bytes = max_bytes
         self._larger = larger
@@ -73,7 +73,7 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        most = MAX_BYTES if scope["path"].startswith(PATH) else self._larger.get(scope["path"], self._max_bytes)
+        most = self._most(scope["path"])
         announced = header(scope, b"content-length") or b"0"
         if announced.isdigit() and int(announced) > most:
             await self._refuse(scope, receive, send, most)
@@ -103,6 +103,12 @@ class BodyLimit:
         finally:
             if refused:
                 await self._refuse(scope, receive, send, most)
+
+    def _most(self, path: str) -> int:
+        if path.startswith(PATH):
+            return MAX_BYTES
+        groups = (limit for each, limit in self._larger.items() if each.endswith("/") and path.startswith(each))
+        return self._larger.get(path) or next(groups, self._max_bytes)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
         detail = f"the body is too large: at most {most} bytes are allowed"
@@ -228,6 +234,7 @@ async def about_found(request: Request, engine: Services, subject: str, turn_id:
 
 _NOT_FOUND = {
     "session_id": "SESSION_NOT_FOUND",
+    "conversation_id": "SESSION_NOT_FOUND",
     "turn_id": "TURN_NOT_FOUND",
     "tool_call_id": "APPROVAL_NOT_FOUND",
     "correlation_id": "CONTENT_NOT_FOUND",

@@ -11,6 +11,7 @@ from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, AskedResponses, Sessions
 from dialog_engine.chat.audit import AuditLog
 from dialog_engine.chat.client_calls import ClientCalls
+from dialog_engine.chat.conversations import Conversations
 from dialog_engine.chat.events import Readers, TurnFrames
 from dialog_engine.chat.parked import ParkedTurns
 from dialog_engine.chat.questions import Questions
@@ -132,6 +133,7 @@ class Services:
     turns: RunningTurns
     parked: ParkedTurns
     sessions: Sessions
+    conversations: Conversations
     pending_approvals: Callable[[str, int], Awaitable[Sequence[PendingApproval]]]
     pending_client_calls: Callable[[str, int], Awaitable[Sequence[PendingApproval]]]
     feed: SessionFeed

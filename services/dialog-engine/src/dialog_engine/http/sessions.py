@@ -118,11 +118,11 @@ async def delete(
     the same way, and then with 404. Backups keep what they have.
     """
     if stop:
-        return views.erasure(await _stopped_and_deleted(session_id, engine, sender))
+        return views.erasure(await stopped_and_deleted(session_id, engine, sender))
     return views.erasure(await engine.personal_data.delete(sender.subject, session_id, key_id=sender.key_id))
 
 
-async def _stopped_and_deleted(session_id: str, engine: Services, sender: Principal) -> Left:
+async def stopped_and_deleted(session_id: str, engine: Services, sender: Principal) -> Left:
     """Stop the turn that runs in the session, and those that begin meanwhile, until the session can be deleted.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from dialog_engine.model.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from dialog_engine.model.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from dialog_engine.model.sampling import Sampling
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.choice import ToolChoice
@@ -28,13 +28,20 @@ class ClientCall(msgspec.Struct, frozen=True):
 
 class ClientMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message as a client has sent it. `call_id` is the call that a tool's message answers, `media` are images of the
-    user, or of a tool's result."""
+    user, or of a tool's result. `id` is that of one which was added to the conversation by itself; only such ones are
+    of the system or the developer, and these are in `Brought.standing`."""
 
-    role: Literal["user", "assistant", "tool"]
+    role: Literal["user", "assistant", "tool", "system", "developer"]
     content: str
     media: tuple[MediaBlock, ...] = ()
     calls: tuple[ClientCall, ...] = ()
     call_id: str = ""
+    id: str = ""
+
+    @property
+    def is_instruction(self) -> bool:
+        """Whether it holds for all questions behind it."""
+        return self.role in ("system", "developer")
 
     def as_message(self, names: dict[str, str]) -> Message:
         """The message as a model reads it. `names` are those of the tools of the calls before it, by their ids."""
@@ -43,6 +50,8 @@ class ClientMessage(msgspec.Struct, frozen=True, omit_defaults=True):
                 return UserMessage(self.content, self.media)
             case "tool":
                 return ToolMessage(self.call_id, names.get(self.call_id, ""), self.content, self.media)
+            case "system" | "developer":
+                return SystemMessage(self.content)
             case "assistant":
                 names |= {call.id: call.name for call in self.calls}
                 calls = tuple(ToolCall(call.id, "", call.name, call.arguments) for call in self.calls)
@@ -69,11 +78,12 @@ class ClientTool(msgspec.Struct, frozen=True, rename="camel"):
 
 class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a request brings beside the text of its question. `instructions` are for all rounds of its turn, behind the
-    system prompt; `media` are the question's images, `said` is what comes before it where that is not in the store.
-    With `stateless` a session that begins with it is not listed, and kept for a short time. `own_api`: the request is
-    one of the engine's own API. `tools` are those that the client runs itself. `ask` are tools, as `server/tool` in
-    which `*` stands for any characters, whose calls need approval whatever their policy is. `response` is what a
-    protocol says of the request in its answers, if it keeps them."""
+    system prompt and `standing`, the instructions that were added to the conversation; `media` are the question's
+    images, `said` is what comes before it where that is not in the store. With `stateless` a session that begins with
+    it is not listed, and kept for a short time. `own_api`: the request is one of the engine's own API. `tools` are
+    those that the client runs itself. `ask` are tools, as `server/tool` in which `*` stands for any characters, whose
+    calls need approval whatever their policy is. `response` is what a protocol says of the request in its answers, if
+    it keeps them."""
 
     instructions: str = ""
     stateless: bool = False
@@ -84,6 +94,7 @@ class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
     tools: tuple[ClientTool, ...] = ()
     ask: tuple[str, ...] = ()
     response: Mapping[str, Any] | None = None
+    standing: str = ""
 
     def asks_for(self, server: str, tool: str) -> bool:
         """Whether the calls of a tool need approval by this request."""
@@ -93,7 +104,8 @@ class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
         """What was said before, and the question."""
         names: dict[str, str] = {}
         for each in self.said:
-            yield each.as_message(names)
+            if not each.is_instruction:
+                yield each.as_message(names)
         yield UserMessage(question, self.media)
 
     def questions(self) -> list[str]:

@@ -31,11 +31,12 @@ def keep_brought(tx: SealedTransaction, turn: Turn) -> Turn:
         brought=msgspec.json.encode(turn.brought.with_media(without_data)),
     )
     for number, block in enumerate(media):
-        tx.change(_KEEP_IMAGE, turn_id=turn.turn_id, number=number, image=_data(tx, block))
+        tx.change(_KEEP_IMAGE, turn_id=turn.turn_id, number=number, image=image_data(tx, block))
     return replace(turn, brought=turn.brought.committed())
 
 
-def _data(tx: SealedTransaction, image: MediaBlock) -> bytes:
+def image_data(tx: SealedTransaction, image: MediaBlock) -> bytes:
+    """The data of an image in base64; that of a stored one is read."""
     if not isinstance(image, MediaOfUser):
         return image.data.encode()
     found = tx.execute(_IMAGE, image.turn_id, image.number)

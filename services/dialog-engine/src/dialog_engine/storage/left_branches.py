@@ -42,7 +42,11 @@ def delete_left(tx: StoreTransaction, session_id: str, idle_ms: int) -> Iterator
     shown = {beginnings.get(row.turn_id) for row in tx.execute(_SHOWN, session_id)}
     for row in tx.execute(_BEGINNINGS, session_id) if found else []:
         branch = [turn for turn in turns if beginnings[turn.turn_id] == row.turn_id]
-        if row.turn_id in shown or not brought_of(row).said or min(turn.idle_ms for turn in branch) <= idle_ms:
+        if (
+            row.turn_id in shown
+            or all(each.id for each in brought_of(row).said)
+            or min(turn.idle_ms for turn in branch) <= idle_ms
+        ):
             continue
         ids = [turn.turn_id for turn in branch]
         yield row.turn_id, found[0].created_at, ids

@@ -80,6 +80,13 @@ def note_key(
         _note(tx, _sent_as(tx.trail, subject, request), session_id, turn_id)
 
 
+def note_request(
+    tx: StoreTransaction, subject: str, request: StartingRequest, *, session_id: str, turn_id: str = ""
+) -> None:
+    """Keep a request by its key, or else its content, with what it begins. Raises as `SentRequests.check_new`."""
+    _note(tx, _sent_as(tx.trail, subject, request), session_id, turn_id)
+
+
 def name_key(trail: AuditTrail, subject: str, name: SessionName) -> str:
     """By what the store knows a client's name of a session."""
     return trail.digest({"subject": subject, "protocol": name.protocol, "sessionName": name.name})

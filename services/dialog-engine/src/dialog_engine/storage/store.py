@@ -28,7 +28,8 @@ _PUBLISH = (
 
 NEXT_REVISION = "(SELECT number FROM next_revision)"
 _CHANGE_SESSION = (
-    f"UPDATE sessions SET revision = {NEXT_REVISION}{{}} WHERE session_id = $session_id{{}} RETURNING chosen_tools"
+    f"UPDATE sessions SET revision = {NEXT_REVISION}{{}} WHERE session_id = $session_id{{}}"
+    " RETURNING chosen_tools, has_additions"
 )
 
 

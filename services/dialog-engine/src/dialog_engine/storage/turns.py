@@ -9,6 +9,7 @@ from dialog_engine.chat.waiting_messages import Candidate, HeldReason
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage
 from dialog_engine.storage import branches
+from dialog_engine.storage.added_items import with_added
 from dialog_engine.storage.beginnings import begin_turn, left_by
 from dialog_engine.storage.brought import brought_for, keep_brought
 from dialog_engine.storage.calls import insert_message
@@ -68,7 +69,7 @@ class SqlTurns(TurnStore):
                     name_session(tx, turn, request.session_name)
             else:
                 begun = in_session(tx, turn, text)
-            if brought is not None:
+            if begun.brought is not None:
                 begun = keep_brought(tx, begun)
             if not new_session:
                 if turn.parent is not None:
@@ -174,8 +175,8 @@ def add_session(
 
 
 def in_session(tx: StoreTransaction, turn: Turn, text: str) -> Turn:
-    """Update the session for a new message, whose turn uses the session's choice of tools if it has none of its own.
-    The lock of the session's row serialises the turns that begin in it.
+    """Update the session for a new message, whose turn uses the session's choice of tools if it has none of its own,
+    and gets what clients have added. The lock of the session's row serialises the turns that begin in it.
 
     Raises:
         SessionNotFoundError: the subject has no such session.
@@ -184,6 +185,8 @@ def in_session(tx: StoreTransaction, turn: Turn, text: str) -> Turn:
     session = tx.change_session(turn.session_id, _TITLED, " AND subject = $subject", **values)
     if not session:
         raise SessionNotFoundError(f"there is no session {turn.session_id}")
+    if session[0].has_additions:
+        turn = with_added(tx, turn)
     if turn.choice.tools is not None or not session[0].chosen_tools:
         return turn
     return replace(turn, choice=replace(turn.choice, tools=decode_choice(session[0].chosen_tools)))

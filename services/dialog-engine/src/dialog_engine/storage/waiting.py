@@ -12,6 +12,7 @@ from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import MAX_WAITING, Candidate, HeldReason, WaitingMessage, WaitingStore
 from dialog_engine.errors import LimitExceededError, TurnNotFoundError, TurnStartedError
 from dialog_engine.model import Choice, Turn
+from dialog_engine.storage.added_items import give_back
 from dialog_engine.storage.beginnings import begin_turn, leave_ms, left_by
 from dialog_engine.storage.branches import begin_behind
 from dialog_engine.storage.brought import committed_of, forget_brought
@@ -205,6 +206,7 @@ class SqlWaiting(WaitingStore):
             session_id = message.turn.session_id
             if not message.withdrawn:
                 tx.change(_WITHDRAW, turn_id=turn_id, waiting_text="")
+                give_back(tx, session_id, turn_id)
                 forget_brought(tx, turn_id)
                 following = _first(tx, session_id)
                 if message.held in (HeldReason.STOPPED, HeldReason.FAILED) and following and not following.held:

@@ -13,6 +13,7 @@ from callstream_runtime.long_texts import reading
 from dialog_engine.context import characters_of, tokens_of_reply, within_sight
 from dialog_engine.errors import LLMStreamEmptyError
 from dialog_engine.model import (
+    NOTHING_BROUGHT,
     AssistantMessage,
     ChatRequest,
     FinishReason,
@@ -88,15 +89,16 @@ def standard_pipeline(
 
 
 class ConversationEntry:
-    """Step 1, once: puts the system prompt in front of the history, and behind it the instructions of the sender."""
+    """Step 1, once: puts the system prompt in front of the history, and behind it the instructions of the conversation
+    and of the sender."""
 
     def __init__(self, system_prompt: str) -> None:
         self._system_prompt = system_prompt
 
     async def process(self, ctx: TurnContext) -> TurnContext:
         """Adds the system message; an empty prompt and no instructions add none."""
-        instructions = ctx.turn.brought.instructions if ctx.turn.brought else ""
-        parts = [each for each in (self._system_prompt, instructions) if each]
+        brought = ctx.turn.brought or NOTHING_BROUGHT
+        parts = [each for each in (self._system_prompt, brought.standing, brought.instructions) if each]
         if not parts:
             return ctx
         return replace(ctx, messages=(SystemMessage("\n\n".join(parts)), *ctx.messages))

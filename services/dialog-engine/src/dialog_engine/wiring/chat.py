@@ -35,6 +35,7 @@ from dialog_engine.settings import Settings
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive
 from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.conversations import SqlConversations
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.open_calls import SqlOpenCalls
@@ -86,6 +87,7 @@ class Chat:
     consumption: Consumption
     audit: AuditLog
     sessions: SqlSessions
+    conversations: SqlConversations
     feed: SessionFeed
     erasures: SqlErasures
     personal_data: PersonalData
@@ -202,6 +204,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         consumption,
         store,
         sessions,
+        SqlConversations(store),
         feed,
         erasures,
         personal_data,

@@ -12,7 +12,14 @@ from callstream_runtime.version import __version__
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.read_resources import show
 from dialog_engine.chat.requests import run_forgetting
-from dialog_engine.facades import ai_sdk_routes, chat_completions, large_bodies, responses_routes, responses_stored
+from dialog_engine.facades import (
+    ai_sdk_routes,
+    chat_completions,
+    conversations,
+    large_bodies,
+    responses_routes,
+    responses_stored,
+)
 from dialog_engine.facades.openai_errors import with_error
 from dialog_engine.facades.openai_objects import PATHS as OPENAI_PATHS
 from dialog_engine.http.app import State, build_routes, create_app
@@ -56,7 +63,13 @@ def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = E
         lifespan,
         identity.admission,
         identity.routers,
-        facades=[ai_sdk_routes.router, chat_completions.router, responses_routes.router, responses_stored.router],
+        facades=[
+            ai_sdk_routes.router,
+            chat_completions.router,
+            responses_routes.router,
+            responses_stored.router,
+            conversations.router,
+        ],
         error_forms={ai_sdk_routes.PATH: ai_sdk_routes.as_sentence, **dict.fromkeys(OPENAI_PATHS, with_error)},
         version=__version__,
         loopback_only=not settings.identity.needs_sign_in,
@@ -64,7 +77,14 @@ def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = E
         # A character is twelve bytes of JSON at most: a pair of \u escapes.
         max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.limits.max_message_chars + 1000),
         larger_bodies=dict.fromkeys(
-            (chat_completions.PATH, ai_sdk_routes.CHAT, responses_routes.PATH), large_bodies.MAX_BYTES
+            (
+                chat_completions.PATH,
+                ai_sdk_routes.CHAT,
+                responses_routes.PATH,
+                conversations.PATH,
+                f"{conversations.PATH}/",
+            ),
+            large_bodies.MAX_BYTES,
         ),
     )
 

@@ -92,6 +92,7 @@ def services_of(
         prices=lambda: base.prices.content if base.prices else NO_PRICES,
         resent=chat.resent,
         responses=SqlAskedResponses(base.engine),
+        conversations=chat.conversations,
         completions=CompletionOptions(
             settings.facades.chat_tool_steps, settings.facades.chat_tasks_prefix, settings.identity.public_url or ""
         ),

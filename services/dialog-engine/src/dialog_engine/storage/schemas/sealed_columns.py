@@ -21,7 +21,8 @@ class SealedTable:
 
 
 TABLES = (
-    SealedTable("sessions", ("session_id",), ("session_id",), ("title",)),
+    SealedTable("sessions", ("session_id",), ("session_id",), ("title", "metadata")),
+    SealedTable("added_items", ("addition_id", "number"), ("addition_id", "number"), ("added_item",)),
     SealedTable("turns", ("turn_id",), ("turn_id",), ("error_message",)),
     SealedTable("waiting_messages", ("turn_id",), ("turn_id",), ("waiting_text",)),
     SealedTable("turn_inputs", ("turn_id",), ("turn_id",), ("brought",)),

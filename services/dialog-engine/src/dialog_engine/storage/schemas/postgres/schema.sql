@@ -23,7 +23,9 @@ CREATE TABLE sessions (
     leaf_turn_id     TEXT, -- the end of the path that is shown; NULL: the newest turn
     leaf_moved_after TEXT, -- the newest turn when it was set: one that begins later is the end
     chosen_tools     TEXT NOT NULL DEFAULT '', -- what its messages may use that choose no tools themselves; empty: all
-    stateless        bigint NOT NULL DEFAULT 0 -- whether it began without a name: it is not listed
+    stateless        bigint NOT NULL DEFAULT 0, -- whether it began without a name: it is not listed
+    metadata         TEXT, -- JSON that clients of OpenAI's Conversations say of it; NULL: nothing
+    has_additions    bigint NOT NULL DEFAULT 0 -- whether it has or had rows of added_items
 );
 CREATE INDEX sessions_by_subject ON sessions (subject, updated_at);
 CREATE INDEX sessions_by_revision ON sessions (revision);
@@ -83,6 +85,20 @@ CREATE TABLE turn_images (
     image   bytea NOT NULL, -- base64
     PRIMARY KEY (turn_id, number)
 );
+
+-- What clients add to a session without asking anything. It comes before the next question.
+CREATE TABLE added_items (
+    addition_id TEXT NOT NULL, -- of the request that has added it
+    number      integer NOT NULL, -- the position in it
+    session_id  TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE,
+    place       bigint NOT NULL, -- the order in its session
+    turn_id     TEXT, -- the turn that has it before its question; NULL while it waits for one
+    standing    bigint NOT NULL, -- whether it is an instruction, which holds for all later turns too
+    added_item  bytea, -- NULL once the turn has it, unless it is standing
+    PRIMARY KEY (addition_id, number)
+);
+CREATE INDEX added_items_by_session ON added_items (session_id, place);
+CREATE INDEX added_items_in_use ON added_items (session_id, place) WHERE turn_id IS NULL OR standing = 1;
 
 -- Of the version before: empty, unless one of its engines runs beside this release.
 CREATE TABLE waiting_turns (
