@@ -149,6 +149,13 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_every_table_of_a_document_has_one_head() -> None:
+    tables = {path: re.findall(r"(?:^\|.*\n)+", text_of(path), re.MULTILINE) for path in documents()}
+    heads = {path: re.findall(r"(?<=\n)\|(?: *:?-+:? *\|)+\n", "".join(found)) for path, found in tables.items()}
+    assert sum(map(len, heads.values())) > 50
+    assert [named(path) for path, found in tables.items() if len(found) != len(heads[path])] == []
+
+
 def test_the_index_of_decisions_names_each_once() -> None:
     index = ROOT / "docs" / "adr" / "README.md"
     decisions = [path.relative_to(index.parent).as_posix() for path in index.parent.rglob("[0-9]*.md")]
