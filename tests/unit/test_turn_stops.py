@@ -23,6 +23,7 @@ from dialog_engine.model import (
     TurnEvent,
     Usage,
     UserMessage,
+    WaitingForUser,
 )
 from plugins_contract.catalog import ApprovalPolicy
 from tests.marks import promise
@@ -244,6 +245,23 @@ async def test_a_turn_that_is_parked_during_a_stop_or_a_shutdown_has_not_failed(
             assert await engine.turns.close(0) == []
         assert (store.turn(turn).owner, store.status(turn)) == (("engine", "cancelled") if stop else ("", "running"))
     assert caplog.text == ""
+
+
+async def test_a_turn_is_parked_once_when_its_task_and_the_look_for_such_turns_try_together(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asking = FakeCatalog(tool("a__b", approval=ApprovalPolicy.ALWAYS))
+    store = MemoryStore()
+    commit = store.hold["park"] = asyncio.Event()
+    async with FakeEngine(ScriptedModel(asks(("a__b", "{}"))), tools=asking, store=store, parks=True) as engine:
+        turn = await engine.begun("?", lambda event: isinstance(event, WaitingForUser))
+        looking = asyncio.create_task(engine.turns.park_again())
+        await wait_until(lambda: "park" in store.begun)
+        await breathe()
+        commit.set()
+        await looking
+        await wait_until(lambda: len(engine.turns) == 0)
+    assert (store.turn(turn).owner, store.begun.count("park"), caplog.text) == ("", 1, "")
 
 
 async def test_a_shutdown_at_once_forgets_turns_whose_task_has_not_begun() -> None:

@@ -87,6 +87,8 @@ class RunningTurn(SideBand):
         self._park = park
         self._shown: Mapping[str, str] | None = None
         """What the turn waited for when it was to be parked last."""
+        self._parking = asyncio.Lock()
+        """Its task and the look for turns that could not be parked may try at the same time."""
         self._unseen, self._said = unseen, said
         self.read = ReadResources()
         self._failure = failure
@@ -110,20 +112,18 @@ class RunningTurn(SideBand):
 
     async def park(self, shown: Mapping[str, str]) -> None:
         self._shown = shown
-        if await run_shielded(self._is_parked_and_fenced()):
+        if await run_shielded(self.is_parked()):
             raise TurnParkedError(self.turn.turn_id)
 
-    async def _is_parked_and_fenced(self) -> bool:
-        if parked := await self.is_parked():
-            self.fence()  # here, because whoever waits may be cancelled
-        return parked
-
     async def is_parked(self) -> bool:
-        """Park the turn, if it waits for people only. Raises as `ParkedStore.park`."""
-        if self._park is None or self._log is None or self._shown is None:
-            return False
-        await self._log.settle()
-        return await self._park(self.turn, self._shown, self._draft.ttft_ms)
+        """Park the turn, if it waits for people only, and fence it. Raises as `ParkedStore.park`."""
+        async with self._parking:
+            if self._park is None or self._log is None or self._shown is None or self.fenced:
+                return False
+            await self._log.settle()
+            if parked := await self._park(self.turn, self._shown, self._draft.ttft_ms):
+                self.fence()  # here, because whoever waits may be cancelled
+            return parked
 
     def emit(self, event: TurnEvent | ChatEvent) -> None:
         """Update the draft, and append the event to the log, if users see events of its kind."""
