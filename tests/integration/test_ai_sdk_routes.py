@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import Request
+from redis import Redis
 
 from dialog_engine.chat.times import TurnTimes
 from dialog_engine.errors import LimitExceededError
@@ -19,6 +20,7 @@ from dialog_engine.http.streams import StreamTimes
 from dialog_engine.identity.api_keys import add_key, revoke_key
 from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.catalog import ApprovalPolicy
+from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Model, Start, publish, with_times
 from tests.marks import promise
 from tests.support.fakes.worker import tool
@@ -94,6 +96,24 @@ async def test_a_first_message_that_is_refused_leaves_no_session(engine: Engine)
 async def test_two_first_messages_at_once_are_in_one_session(engines: tuple[Engine, Engine]) -> None:
     await asyncio.gather(*(post(each, said(f"{n}")) for n in range(4) for each in engines))
     assert len(await sessions(engines[0])) == 1
+
+
+async def test_a_page_that_reads_elsewhere_when_the_beginning_of_the_log_is_lost_shows_the_message(
+    engines: tuple[Engine, Engine], model: Model, redis_url: str
+) -> None:
+    here, there = engines
+    model.held.clear()
+    turn = await here.begin()
+    with Redis.from_url(redis_url) as redis:
+        log = Keys().turn(turn["turnId"])
+        await wait_until(lambda: redis.xlen(log) > 1, what="the first words")
+        redis.xtrim(log, maxlen=1, approximate=False)
+    resumed = asyncio.create_task(there.client.get(f"{CHAT}/{turn['sessionId']}/stream?v=7"))
+    await wait_until(partial(there.metric, "dialog_event_streams 1.0"), what="the stream")
+    model.held.set()
+    page = Page()
+    page.read((await resumed).content)
+    assert (page.id, page.text, page.finish) == (turn["turnId"], "Hello", "stop")
 
 
 async def test_an_edited_message_begins_another_branch_and_an_answer_can_be_made_again(

@@ -34,7 +34,7 @@ from dialog_engine.http.admission import Admission
 from dialog_engine.http.requests import LARGE_BYTES
 from dialog_engine.http.services import Services
 from dialog_engine.http.streams import EarlyEnd, OpenStream, Streams
-from dialog_engine.model import Reset, ResetReason, TurnEvent
+from dialog_engine.model import Reset, ResetReason, TurnEvent, TurnStarted
 from dialog_engine.sideband import run_shielded
 
 log = logging.getLogger(__name__)
@@ -209,7 +209,8 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
             # The id is read before the database: every event up to it is in what the database returns.
             record = await engine.archive.turn(subject, turn_id)
             committed = replay(turn_id, await engine.archive.turn_messages(record.turn_id))
-            reset = [_frame(newest.id, Reset(ResetReason.LOG_LOST, committed))]
+            begun = [TurnStarted(turn_id, record.session_id)] if last_id == str(START) else []
+            reset = [_frame(newest.id, Reset(ResetReason.LOG_LOST, (*begun, *committed)))]
             async with _place(engine, subject, reset):
                 yield reset
             last_id = newest.id
