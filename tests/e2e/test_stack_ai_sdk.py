@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from dialog_engine.facades.ai_sdk import AiSdkEncoder, Version
 from tests.marks import exhaustive, promise
 from tests.support.node import install, node_binary
-from tests.support.random_turns import RandomTurn, random_turns
+from tests.support.random_turns import TURN, RandomTurn, random_turns
 from tests.support.stack import Stack, running_stack
 from tests.support.ui_messages import Page
 from tests.support.waiting import wait_until_blocking
@@ -189,7 +189,7 @@ def test_the_package_accepts_every_stream_and_shows_what_is_stored(
     assert done.returncode == 0, done.stderr
     for shown, page in zip(json.loads(done.stdout), pages, strict=True):
         calls = [part["state"].removeprefix("tool-") for part in page.parts if part.get("providerExecuted")]
-        assert shown == {"id": "turn", "text": page.text, "calls": calls}
+        assert shown == {"id": TURN, "text": page.text, "calls": calls}
 
 
 @pytest.mark.parametrize("version", [7], indirect=True)

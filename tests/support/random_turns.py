@@ -1,4 +1,5 @@
-"""Random logs of turns: parallel calls, approvals, questions, tools of clients, adoptions anywhere, stops, failures."""
+"""Random logs of turns: parallel calls, approvals, questions, tools of clients, adoptions anywhere, stops, failures,
+and what is read of them when the log is gone."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +7,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from dialog_engine.chat.events import Frame, encode
+from dialog_engine.chat.events import REBUILT_EPOCH, Cursor, Frame, encode
 from dialog_engine.model import (
     ApprovalStatus,
     ApprovalStep,
@@ -43,19 +44,34 @@ ENDS = {
     ToolStatus.FAILED: {"durationMs": 1, "error": {"code": "TIMEOUT", "message": "too late"}},
     ToolStatus.UNKNOWN: {"durationMs": 1, "error": {"code": "LOST", "message": "unknown"}},
 }
+TURN = "01a21b7e-e007-7b61-a38a-6a55b13ae2c0"
+EDITED = {"a": 2}
+DECISIONS = (ApprovalStatus.APPROVED, ApprovalStatus.EDITED, ApprovalStatus.REFUSED, ApprovalStatus.EXPIRED)
+REASONS = (DoneReason.STOP, DoneReason.LENGTH, DoneReason.CANCELLED, DoneReason.ERROR)
+RUNS = st.sampled_from([ToolStatus.QUEUED, ToolStatus.RUNNING])
 PIECES = st.sampled_from(["a", " b", '"', "\\", "ü😀", "\n", "{}"])
 
 
 @dataclass
 class RandomTurn:
-    """A turn that has ended: its log, and the texts of its messages."""
+    """A turn that has ended: its log, what is read when that is gone, and the texts of its messages."""
 
     frames: list[Frame] = field(default_factory=list[Frame])
+    rebuilt: list[Frame] = field(default_factory=list[Frame])
     texts: list[str] = field(default_factory=list[str])
     resets: int = 0
-    asks: bool = False
+    asked: list[str] = field(default_factory=list[str])
+    """The calls that wait for approval, by correlation id."""
     of_client: list[str] = field(default_factory=list[str])
     """The calls that the client runs, by correlation id."""
+    committed: list[list[TurnEvent]] = field(default_factory=list[list[TurnEvent]])
+    """What the store has when each of the frames is logged."""
+
+    def lost(self, place: int, *, is_new: bool) -> Frame:
+        """What a reader gets in the place of the frames up to this one, whose log is lost."""
+        started = [TurnStarted(TURN, "session")] if is_new else []
+        cursor = Cursor.parse(self.frames[place].id)
+        return _frame(cursor.epoch, cursor.seq, Reset(ResetReason.LOG_LOST, (*started, *self.committed[place])))
 
 
 @st.composite
@@ -64,8 +80,11 @@ def random_turns(draw: st.DrawFn) -> RandomTurn:
     made = _Making(draw)
     for number in range(1, draw(st.integers(0, 2)) + 1):
         made.message(draw(st.integers(1, 3)), number)
-        made.round(number)
-    made.end()
+        if not made.round(number):
+            made.end(DoneReason.CANCELLED)
+            return made.turn
+    made.message(0, 9)
+    made.end(draw(st.sampled_from([*REASONS])))
     return made.turn
 
 
@@ -79,7 +98,7 @@ class _Making:
         self._steps: dict[str, list[TurnEvent]] = {}
         """What it says of the calls of the last one."""
         self._calls: list[ToolCall] = []
-        self._add(TurnStarted("turn", "session"))
+        self._add(TurnStarted(TURN, "session"))
 
     def message(self, calls: int, number: int) -> None:
         """A message, which is written again after each adoption."""
@@ -103,8 +122,9 @@ class _Making:
         self.turn.texts.append("".join(text))
         return True
 
-    def round(self, number: int) -> None:
-        """The calls of the last message, of which some wait for people, and some for the client."""
+    def round(self, number: int) -> bool:
+        """The calls of the last message, of which some wait for people, and some for the client. Whether the turn goes
+        on: it may be stopped meanwhile."""
         waits = [call for call in self._calls if self._draw(st.booleans())]
         of_client = [call for call in waits if self._draw(st.booleans())]
         for call in of_client:
@@ -118,15 +138,19 @@ class _Making:
                 self._ask(call, number)
         for call in self._calls:
             if call not in waits:
+                self._add(*(_step(call, each, number, {}) for each in self._draw(st.lists(RUNS, max_size=2))))
                 self._end_call(call, self._draw(st.sampled_from([*ENDS])), number)
         while waits:
-            self.turn.asks = True
             client_calls = len([each for each in waits if each in of_client])
             ids = tuple(each.correlation_id for each in waits)
             self._add(WaitingForUser(len(waits) - client_calls, 0, ids, client_calls, Usage(1, 1)))
             if self._draw(st.booleans()):  # parked: the log goes on in the next epoch
                 self._epoch, self._seq = self._epoch + 1, 0
             self._maybe_adopted()
+            if self._chance():
+                for call in waits:
+                    self._end_call(call, ToolStatus.CANCELLED, number)
+                return False
             call = waits.pop(0)
             if call in of_client:
                 self._end_call(call, self._draw(st.sampled_from([*ENDS])), number)
@@ -135,20 +159,20 @@ class _Making:
         self._add(RoundComplete(number))
         self._messages[-1] += [*self._replayed(), RoundComplete(number)]
         self._steps = {}
+        return True
 
-    def end(self) -> None:
-        """The last message, and how the turn ends."""
-        self._calls = []
-        reason = self._draw(
-            st.sampled_from([DoneReason.STOP, DoneReason.LENGTH, DoneReason.CANCELLED, DoneReason.ERROR])
-        )
-        self.message(0, 9)
-        if reason is DoneReason.ERROR:
-            self._add(TurnFailed("LLM_ERROR", "it broke"))
+    def end(self, reason: DoneReason) -> None:
+        """How the turn ends."""
+        said = self._said()
+        failed = [TurnFailed("LLM_ERROR", "it broke")] if reason is DoneReason.ERROR else []
         models = {"openai:gpt": Usage(1, 2)}
-        self._add(Done("turn", reason, Usage(1, 2), 3, "openai:gpt", 1, by_model=models))
+        last = [*failed, Done(TURN, reason, Usage(1, 2), 3, "openai:gpt", 1, by_model=models)]
+        self._add(*last)
+        everything = enumerate([TurnStarted(TURN, "session"), *said, *last], 1)
+        self.turn.rebuilt = [_frame(REBUILT_EPOCH, number, event) for number, event in everything]
 
     def _ask(self, call: ToolCall, number: int) -> None:
+        self.turn.asked.append(call.correlation_id)
         details: dict[str, Any] = {"arguments": {"a": 1}, "policy": "always", "hash": "h1", "expiresAt": "2027"}
         self._steps[call.correlation_id].append(_approval(call, ApprovalStatus.ASKED, number, details))
         self._add(self._steps[call.correlation_id][-1])
@@ -157,13 +181,14 @@ class _Making:
             self._add(QuestionStep(QuestionStatus.ASKED, call, "demo", number, asked))
 
     def _decide(self, call: ToolCall, number: int) -> None:
-        statuses = [ApprovalStatus.APPROVED, ApprovalStatus.REFUSED, ApprovalStatus.EXPIRED]
-        status = self._draw(st.sampled_from(statuses))
-        decided = _approval(call, status, number, {"decidedAt": "2026", "reason": "because"})
+        status = self._draw(st.sampled_from(DECISIONS))
+        is_edited = status is ApprovalStatus.EDITED
+        details = {"decidedAt": "2026", "reason": "because"} | ({"arguments": EDITED} if is_edited else {})
+        decided = _approval(call, status, number, details)
         self._steps[call.correlation_id][1:] = [decided]
         self._add(decided)
         self._maybe_adopted()
-        if status is ApprovalStatus.APPROVED:
+        if is_edited or status is ApprovalStatus.APPROVED:
             self._add(_step(call, ToolStatus.RUNNING, number, {"attempt": 1}))
             self._add(_step(call, ToolStatus.PROGRESS, number, {"progress": 1.0}))
             self._end_call(call, self._draw(st.sampled_from([*ENDS])), number)
@@ -193,16 +218,23 @@ class _Making:
     def _adopt(self) -> None:
         self._epoch, self._seq = self._epoch + 1, 0
         self.turn.resets += 1
-        self._add(TurnStarted("turn", "session"))
+        self._add(TurnStarted(TURN, "session"), Reset(ResetReason.ADOPTION, tuple(self._said())))
+
+    def _said(self) -> list[TurnEvent]:
+        """What is committed."""
         said = [event for each in self._messages for event in each]
-        said += self._replayed()
-        self._add(Reset(ResetReason.ADOPTION, tuple(said)))
+        return said + self._replayed()
 
     def _add(self, *events: TurnEvent) -> None:
         for event in events:
             self._seq += 1
-            name, data = encode(event)
-            self.turn.frames.append(Frame(f"{self._epoch}-{self._seq}", name, msgspec.json.encode(data).decode()))
+            self.turn.frames.append(_frame(self._epoch, self._seq, event))
+            self.turn.committed.append(self._said())
+
+
+def _frame(epoch: int, number: int, event: TurnEvent) -> Frame:
+    name, data = encode(event)
+    return Frame(f"{epoch}-{number}", name, msgspec.json.encode(data).decode())
 
 
 def _step(call: ToolCall, status: ToolStatus, number: int, details: dict[str, Any] | None = None) -> ToolStep:

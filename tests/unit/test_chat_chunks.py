@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from openai.types.chat import ChatCompletionChunk
 
 from dialog_engine.chat.events import Frame
 from dialog_engine.facades.chat_chunks import ChunkEncoder, Form, Steps
-from dialog_engine.facades.encoder import Output
 from tests.marks import promise
-from tests.support.random_turns import RandomTurn, random_turns
+from tests.support.official_types import chat_chunks
+from tests.support.random_turns import TURN, RandomTurn, random_turns
 
-TURN = "01a21b7e-e007-7b61-a38a-6a55b13ae2c0"
 Event = tuple[str, dict[str, Any]]
 STARTED: Event = ("control", {"type": "turn", "status": "started", "turnId": TURN, "sessionId": "s"})
 CALL = {"toolName": "clock__now", "server": "clock", "toolCallId": "c1", "correlationId": "k1", "round": 1}
@@ -49,21 +47,13 @@ def sent(*events: Event, form: Form = PLAIN) -> list[Any]:
     """What a client reads: chunks as the official types have them, an error, or "[DONE]"."""
     encoder = ChunkEncoder(form)
     frames = [_frame(1, number, event) for number, event in enumerate(events, 1)]
-    data = b"".join(output.data for frame in frames for output in encoder.feed(frame)).decode()
-    return [*map(_read, data.removesuffix("\n\n").split("\n\n"))] if data else []
+    data = b"".join(output.data for frame in frames for output in encoder.feed(frame))
+    return chat_chunks(data)
 
 
 def _frame(epoch: int, number: int, event: Event) -> Frame:
     name, data = event
     return Frame(f"{epoch}-{number}", name, json.dumps(data, separators=(",", ":"), ensure_ascii=False))
-
-
-def _read(event: str) -> Any:
-    body = event.removeprefix("data: ")
-    if body == "[DONE]":
-        return body
-    data = json.loads(body)
-    return data if "error" in data else ChatCompletionChunk.model_validate(data, strict=True)
 
 
 def content(chunks: Iterable[Any]) -> str:
@@ -223,13 +213,7 @@ def test_an_answer_from_the_store_has_no_pieces_and_is_whole() -> None:
 def test_whatever_happens_to_a_turn_its_client_has_read_what_is_stored_or_an_error(
     turn: RandomTurn, steps: Steps
 ) -> None:
-    frames = [replace(each, data=each.data.replace('"turnId":"turn"', f'"turnId":"{TURN}"')) for each in turn.frames]
-    first, again = (_outputs(ChunkEncoder(Form("m", steps, usage=True)), frames) for _ in range(2))
-    assert first == again, "whoever reads it, where and when"
-    numbers = [each.number for each in first]
-    assert numbers == sorted(set(numbers))
-
-    chunks = [_read(event) for output in first for event in output.data.decode().removesuffix("\n\n").split("\n\n")]
+    chunks = chat_chunks(_until_the_end(ChunkEncoder(Form("m", steps)), turn.frames))
     calls = [call for each in _of_the_model(chunks) for call in each.choices[0].delta.tool_calls or ()]
     assert {call.id for call in calls} <= {*turn.of_client}
     stored = "\n\n".join(text for text in turn.texts if text)
@@ -242,11 +226,11 @@ def test_whatever_happens_to_a_turn_its_client_has_read_what_is_stored_or_an_err
         assert content(chunks) == stored
 
 
-def _outputs(encoder: ChunkEncoder, frames: Sequence[Frame]) -> list[Output]:
-    """Those of all requests for a turn, up to its end."""
-    found: list[Output] = []
-    for frame in frames:
-        found += encoder.feed(frame)
-        if found and found[-1].last and b'"finish_reason":"tool_calls"' not in found[-1].data:
+def _until_the_end(encoder: ChunkEncoder, frames: Sequence[Frame]) -> bytes:
+    """What the clients of all requests for a turn read."""
+    data = b""
+    for output in (output for frame in frames for output in encoder.feed(frame)):
+        data += output.data
+        if output.last and b'"finish_reason":"tool_calls"' not in output.data:
             break
-    return found
+    return data

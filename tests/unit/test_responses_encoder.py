@@ -1,18 +1,14 @@
 """Turns as responses of OpenAI's Responses API: `facades/responses_encoder.py`."""
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable
 from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
-from openai import omit
-from openai.lib.streaming.responses import ResponseStreamState
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
+from openai.types.responses import Response
 
 from dialog_engine.chat.events import Batch, Frame
 from dialog_engine.facades.encoder import Output
@@ -20,9 +16,9 @@ from dialog_engine.facades.responses_encoder import Form, ResponseEncoder
 from dialog_engine.facades.responses_ids import APPROVAL, asked_for, named
 from dialog_engine.facades.stream import Part, outputs
 from tests.marks import promise
-from tests.support.random_turns import RandomTurn, random_turns
+from tests.support.official_types import response_events
+from tests.support.random_turns import TURN, RandomTurn, random_turns
 
-TURN = "01a21b7e-e007-7b61-a38a-6a55b13ae2c0"
 SAID: dict[str, Any] = {
     "model": "m",
     "tools": [],
@@ -30,11 +26,6 @@ SAID: dict[str, Any] = {
     "parallel_tool_calls": True,
     "reasoning": {"summary": "auto"},
 }
-EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-
-
-def frames_of(turn: RandomTurn) -> list[Frame]:
-    return [replace(each, data=each.data.replace('"turnId":"turn"', f'"turnId":"{TURN}"')) for each in turn.frames]
 
 
 def encoded(frames: Iterable[Frame], answered: str = "") -> tuple[list[Output], Response]:
@@ -44,31 +35,20 @@ def encoded(frames: Iterable[Frame], answered: str = "") -> tuple[list[Output], 
     return sent, Response.model_validate(encoder.document, strict=True)
 
 
-def accepted(sent: Sequence[Output]) -> None:
-    """The official types, and the helper of the package for streams, accept what was sent."""
-    state: ResponseStreamState[Any] = ResponseStreamState(input_tools=omit, text_format=omit)
-    for output in sent:
-        name, data = output.data.decode().removesuffix("\n\n").split("\n")
-        event = EVENT.validate_python(json.loads(data.removeprefix("data: ")), strict=True)
-        assert name == f"event: {event.type}"
-        assert event.sequence_number == output.number
-        state.handle_event(event)
-
-
 @promise("what another protocol's client gets of a turn is the same at every engine, live and replayed")
 @settings(deadline=None)  # the package builds its types when they are first used
 @given(turn=random_turns(), size=st.integers(1, 9), data=st.data())
 async def test_the_responses_of_a_turn_have_all_that_is_stored_of_it_once(
     turn: RandomTurn, size: int, data: st.DataObject
 ) -> None:
-    frames = frames_of(turn)
+    frames = turn.frames
     texts, answered, responses = "", "", 0
     calls: list[str] = []
     functions: set[str] = set()
     while True:
         responses += 1
         sent, response = encoded(frames, answered)
-        accepted(sent)
+        response_events(sent)
         assert [output.last for output in sent] == [False] * (len(sent) - 1) + [True]
         place = data.draw(st.integers(0, len(sent) - 1))
         batches = (frames[at : at + size] for at in range(0, len(frames), size))
@@ -90,7 +70,9 @@ async def test_the_responses_of_a_turn_have_all_that_is_stored_of_it_once(
     assert texts == "".join(turn.texts)
     assert len(calls) == len(set(calls))
     assert functions == {*turn.of_client}
-    assert (responses > 1) == turn.asks, "a response ends where its user or its client is asked"
+    assert (responses > 1) == bool(turn.asked or turn.of_client), (
+        "a response ends where its user or its client is asked"
+    )
 
 
 async def _never() -> None:
@@ -129,7 +111,7 @@ def test_a_call_that_was_answered_first_belongs_to_the_response_whose_request_ha
         frame(8, "done", reason="stop", usage={"inputTokens": 1, "outputTokens": 1}, toolCalls=2, turnId=TURN),
     ]
     sent, response = encoded(frames, "k1")
-    accepted(sent)
+    response_events(sent)
     assert [getattr(item, "output", "") for item in response.output] == ["2", "1"]
 
 
@@ -161,7 +143,7 @@ def test_a_question_of_a_server_is_said_once_with_the_place_of_its_answer_and_th
     asked = {"type": "question", "status": "asked", "correlationId": "k1", **CALL, "questionId": "q1"}
     waiting = frame(3, "control", type="waiting", approvals=0, questions=1, calls=["k1"])
     sent, response = encoded([frame(1, "control", **asked), frame(2, "control", **asked), waiting])
-    accepted(sent)
+    response_events(sent)
     [item] = response.output
     assert item.type == "reasoning"
     assert item.summary[0].text == f"demo__add asks a question: answer at /v1/turns/{TURN}/questions/q1"
@@ -183,7 +165,7 @@ def test_a_response_ends_where_an_approval_or_nothing_but_calls_of_the_client_is
     steps = [frame(n, "control", **pending, arguments={"n": 1}) for n in (1, 2)]
     waiting = frame(3, "control", type="waiting", **open_for, usage={"inputTokens": 1, "outputTokens": 1})
     sent, response = encoded([*steps, waiting])
-    accepted(sent)
+    response_events(sent)
     [item] = response.output
     assert item.type == "function_call"
     assert (item.call_id, item.arguments) == ("k1", '{"n":1}'), "once"
