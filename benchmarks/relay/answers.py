@@ -56,7 +56,7 @@ class Answer:
 
 
 def text_in(received: bytes) -> str:
-    """The text in an event stream of Callstream's protocol, of OpenAI's or of the AI SDK's."""
+    """The text in an event stream of Callstream's protocol, of OpenAI's two or of the AI SDK's."""
     pieces: list[str] = []
     name = ""
     for line in _body(received).decode().split("\n"):
@@ -74,7 +74,7 @@ def _text(name: str, data: dict[str, object]) -> str:
     match data:
         case {"delta": str(delta)} if name == "text":
             return delta
-        case {"type": "text-delta", "delta": str(delta)}:
+        case {"type": "text-delta" | "response.output_text.delta", "delta": str(delta)}:
             return delta
         case {"choices": [{"delta": {"content": str(content)}}]}:
             return content

@@ -24,11 +24,23 @@ from benchmarks.relay.answers import Answer
 from benchmarks.relay.measures import Load, Seen, relayed
 from benchmarks.relay.readers import connection, get
 from benchmarks.relay.relays import Relay, callstream, cpu_seconds, provider
+from dialog_engine.facades.responses_ids import response_id
 from tests.support.processes import ROOT
 
 SECONDS = 6
-NATIVE, AI_SDK = "its own", "AI SDK"
-PATHS = {NATIVE: "/v1/chat", "Chat Completions": "/v1/chat/completions", AI_SDK: "/v1/ai-sdk/chat"}
+NATIVE = "its own"
+PATHS = {
+    NATIVE: "/v1/chat",
+    "Chat Completions": "/v1/chat/completions",
+    "Responses": "/v1/responses",
+    "AI SDK": "/v1/ai-sdk/chat",
+}
+READ_AT = {
+    NATIVE: "/v1/turns/{turn}/events",
+    "Responses": "/v1/responses/{response}?stream=true",
+    "AI SDK": "/v1/ai-sdk/chat/{session}/stream",
+}
+"""Where more readers follow the turn. Chat Completions has no such address."""
 
 
 async def measure(options: argparse.Namespace, folder: Path) -> None:
@@ -43,11 +55,11 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
         load = Load(options.streams, SECONDS * options.pace, 1000 / options.pace)
         await side_by_side(f"{options.pace} tokens/s each", ways, load, options.rounds, base=NATIVE)
         print(f"\n{options.readers} readers more of one turn, µs of processor time per token and reader")
-        costs = {way.name: [await _per_reader(way, options)] for way in ways if way.name in (NATIVE, AI_SDK)}
-        for _ in range(options.rounds - 1):
-            for way in ways:
-                if way.name in costs:
-                    costs[way.name].append(await _per_reader(way, options))
+        read = [way for way in ways if way.name in READ_AT]
+        costs = {way.name: list[float]() for way in read}
+        for _ in range(options.rounds):
+            for way in read:
+                costs[way.name].append(await _per_reader(way, options))
         _print(costs)
 
 
@@ -63,9 +75,8 @@ async def _spent(way: Relay, readers: int, pace: int) -> float:
     asking = await connection(way.port)
     asking.ask(way.request(answer), b"x-turn-id")
     await asking.marked
-    path = f"/v1/turns/{asking.field('x-turn-id')}/events"
-    if way.name == AI_SDK:
-        path = f"/v1/ai-sdk/chat/{asking.field('x-session-id')}/stream"
+    turn, session = asking.field("x-turn-id"), asking.field("x-session-id")
+    path = READ_AT[way.name].format(turn=turn, session=session, response=response_id(turn))
     watching = [await connection(way.port) for _ in range(readers)]
     before = cpu_seconds(way.process)
     for reader in watching:

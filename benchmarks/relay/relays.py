@@ -42,6 +42,8 @@ def _body(path: str, text: str) -> object:
     match path:
         case "/v1/chat":
             return {"message": text}
+        case "/v1/responses":
+            return {"model": MODEL, "stream": True, "input": text}
         case "/v1/ai-sdk/chat":
             message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": text}]}
             return {"id": secrets.token_hex(8), "trigger": "submit-message", "messages": [message]}
