@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 from schemathesis.specs.openapi import checks as openapi_checks
 
+from tests.fuzz.facade_bodies import ACCEPTED, MODEL
 from tests.fuzz.limits import TIMES
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
@@ -44,6 +45,7 @@ CHECKS: list[Any] = [
 ]
 SECONDS = 15.0
 """How long one answer may take, with a whole event stream."""
+FACADES = ("/v1/chat/completions", "/v1/models", "/v1/responses", "/v1/ai-sdk/")
 EXAMPLES = 3
 """The requests of one attempt for one operation."""
 UNLIMITED = {"subject_requests_per_minute": 0, "subject_max_turns": 0, "subject_max_streams": 0}
@@ -56,19 +58,27 @@ class Api:
     engine: Engine
     operations: list[Any]
 
-    async def try_operation(self, operation: Any, random: Random, counts: Counter[str]) -> None:
-        """A few requests of one operation. Raises if one of the answers is not as the document says."""
+    async def try_operation(
+        self, operation: Any, random: Random, counts: Counter[str], *, accepted: bool = False
+    ) -> None:
+        """A few requests of one operation: with `accepted` of those that it accepts. Raises if one of the answers is
+        not as the document says."""
         known = await self._known()
-        await asyncio.to_thread(self._try, operation, known, random.randrange(1 << 32), counts)
+        await asyncio.to_thread(self._try, operation, known, random.randrange(1 << 32), counts, accepted)
 
     async def _known(self) -> dict[str, str]:
-        """A session and a turn, by the names that they have in paths."""
-        answer = await self.engine.client.post("/v1/chat", json={"message": "Hi"}, headers=AUTHORIZATION)
+        """A session, a turn, a response and a model, by the names that they have in paths."""
+        body = {"model": MODEL, "input": "Hi"}
+        answer = await self.engine.client.post("/v1/responses", json=body, headers=AUTHORIZATION)
         assert answer.status_code == 200, answer.text
-        return {"session_id": answer.headers["x-session-id"], "turn_id": answer.headers["x-turn-id"]}
+        session_id = answer.headers["x-session-id"]
+        known = {"session_id": session_id, "chat_id": session_id, "response_id": answer.json()["id"]}
+        return {**known, "name": MODEL, "turn_id": answer.headers["x-turn-id"]}
 
-    def _try(self, operation: Any, known: dict[str, str], number: int, counts: Counter[str]) -> None:
-        modes = [operation.as_strategy(generation_mode=mode) for mode in GenerationMode]
+    def _try(self, operation: Any, known: dict[str, str], number: int, counts: Counter[str], accepted: bool) -> None:
+        wanted = [GenerationMode.POSITIVE] if accepted else GenerationMode
+        modes = [operation.as_strategy(generation_mode=mode) for mode in wanted]
+        body = ACCEPTED.get(operation.label, st.none()) if accepted else st.none()
 
         @seed(number)
         @hypothesis_settings(
@@ -79,8 +89,11 @@ class Api:
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
             print_blob=False,
         )
-        @given(case=st.one_of(modes), exists=st.booleans(), key=st.integers(0, 3))
-        def requests(case: Any, exists: bool, key: int) -> None:
+        @given(case=st.one_of(modes), body=body, exists=st.booleans(), key=st.integers(0, 3))
+        def requests(case: Any, body: Any, exists: bool, key: int) -> None:
+            exists, key = exists or accepted, key or accepted
+            if body is not None:
+                case.body = body
             if exists:
                 case.path_parameters.update({name: known[name] for name in case.path_parameters if name in known})
             headers = AUTHORIZATION if key else {}
@@ -88,6 +101,7 @@ class Api:
                 response = case.call(base_url=self.engine.url, headers=headers, timeout=SECONDS)
                 counts["requests"] += 1
                 counts[str(response.status_code)] += 1
+                counts[f"{operation.label} {response.status_code // 100}xx"] += 1
                 case.validate_response(response, checks=CHECKS)
             behind_key = case.operation.path.startswith(("/v1/", "/ui/"))
             if behind_key and not key:
@@ -117,5 +131,10 @@ async def test_every_operation_answers_as_the_document_says(tmp_path: Path, redi
         assert {"POST /v1/chat", "GET /v1/turns/{turn_id}/events"} <= {each.label for each in served.operations}
         for number, operation in enumerate(served.operations * TIMES):
             await served.try_operation(operation, Random(number), counts)
+        facades = [each for each in served.operations if each.path.startswith(FACADES)]
+        counts_of_accepted = Counter[str]()
+        for number, operation in enumerate(facades * TIMES):
+            await served.try_operation(operation, Random(number), counts_of_accepted, accepted=True)
+    assert [each.label for each in facades if not counts_of_accepted[f"{each.label} 2xx"]] == []
     assert counts["requests"] >= 2 * len(served.operations)
     assert min(counts[status] for status in ("200", "401", "404", "422")) > 0

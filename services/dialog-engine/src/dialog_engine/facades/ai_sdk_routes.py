@@ -46,6 +46,9 @@ PROTOCOL = "ai-sdk"
 """Whose names of chats these are, in the store."""
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 
+_CHUNKS: described.Responses = {
+    HTTPStatus.OK.value: {"description": "A UI message stream.", "content": {"text/event-stream": {}}}
+}
 _SCHEMA = {
     "type": "object",
     "description": "What `useChat` posts, and own fields: `docs/clients.md`.",
@@ -73,7 +76,7 @@ AskedVersion = Annotated[
 @router.post(
     "/chat",
     response_class=Response,
-    responses=described.EVENTS
+    responses=_CHUNKS
     | described.sentences(
         described.BODY | described.problems((HTTPStatus.BAD_REQUEST,)) | described.NOT_FOUND | described.CONFLICT
     ),
@@ -103,7 +106,7 @@ async def chat(
 @router.get(
     "/chat/{chat_id}/stream",
     response_class=Response,
-    responses=described.EVENTS | described.empty(HTTPStatus.NO_CONTENT),
+    responses=_CHUNKS | described.empty(HTTPStatus.NO_CONTENT),
 )
 async def stream(
     chat_id: ChatId, engine: Engine, subject: Subject, request: Request, version: AskedVersion = VERSION
