@@ -76,10 +76,11 @@ class PlainAnswer(Response):
         return None
 
     async def _state(self) -> tuple[TurnRecord, WaitsFor] | None:
+        waits_for = await self._engine.parked.waits_for(self._turn_id)
+        # Read behind that: it has the usage of the round that waits.
         record = await self._engine.archive.turn(self._subject, self._turn_id)
         if record.status != RUNNING:
             return record, ()
-        waits_for = await self._engine.parked.waits_for(self._turn_id)
         return (record, waits_for) if waits_for else None
 
     def _goes_on(self) -> ProblemError:
