@@ -25,6 +25,7 @@ from callstream_runtime.connections import command_client
 from deploy.local import ports
 from plugins_contract.keys import Keys
 from tests.marks import exhaustive
+from tests.support.forked import start_hosts
 from tests.support.leaks import leaked_keys
 from tests.support.postgres import PostgresServer
 from tests.support.servers import KINDS, LocalServer, Servers, embedded_binary, missing
@@ -40,8 +41,17 @@ TEARDOWN_SECONDS = 120.0
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_redis: runs on every kind of Redis server that can be had")
-    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-        _use_own_ports(int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+    number, count = _of_xdist()
+    if count:
+        _use_own_ports(number, count)
+    else:
+        start_hosts()
+
+
+def _of_xdist() -> tuple[int, int]:
+    """The number of this process of pytest-xdist, and how many there are; none in the process that starts them."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    return int(worker.removeprefix("gw")), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
 
 
 def _use_own_ports(number: int, count: int) -> None:
@@ -50,6 +60,19 @@ def _use_own_ports(number: int, count: int) -> None:
     size = len(allowed) // count
     first = allowed.start + number * size
     os.environ["LOCAL_PORTS"] = f"{first}-{first + size - 1}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Each process of pytest-xdist begins elsewhere in a folder, so that not all of them compile the same files."""
+    report = yield
+    number, count = _of_xdist()
+    if count and isinstance(collector, pytest.Directory):
+        first = number * len(report.result) // count
+        report.result = report.result[first:] + report.result[:first]
+    return report
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,7 +86,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    items.sort(key=lambda item: (not item.nodeid.startswith(LONG), item.path.parts))
     for item in items:
         case = getattr(item, "callspec", None)
         kind = case.params.get("redis_kind", KINDS[0]) if case else KINDS[0]

@@ -1,7 +1,8 @@
 """Python programs as child processes that start in a tenth of a second instead of one to three.
 
 Nearly all of that time is the import of libraries. So a process for each kind of program imports them (`host.py`), once
-per test run, and forks the programs. Whoever asked for one can kill it, and it is killed when they have ended.
+per test run, and forks the programs. Whoever asked for one can kill it, and it is killed when they have ended. The
+processes of pytest-xdist share the hosts of the process that started them.
 """
 
 import json
@@ -20,9 +21,12 @@ from typing import IO, Any
 
 _FOLDER = Path(__file__).parent
 _ROOT = _FOLDER.parents[2]
-SERVERS = ("examples.demo_server.server", "rich.logging", "tests.integration.servers")
-SERVICES = ("dialog_engine.wiring.engine", "openai", "plugins_mcp.wiring", "examples.demo_server.server")
-"""What hosts import, for MCP servers and for our own services."""
+SERVERS, SERVICES = "FORKED_SERVERS", "FORKED_SERVICES"
+"""The variables with the hosts' sockets, for MCP servers and for our own services."""
+_IMPORTED = {
+    SERVERS: ("examples.demo_server.server", "rich.logging", "tests.integration.servers"),
+    SERVICES: ("dialog_engine.wiring.engine", "openai", "plugins_mcp.wiring", "examples.demo_server.server"),
+}
 
 
 def forked(module: str, *arguments: str) -> list[str]:
@@ -78,16 +82,32 @@ class ForkedChild:
         return self.poll() or 0
 
 
+def start_hosts() -> None:
+    """Start the hosts of this process and of those that it starts. They import nothing before they are used."""
+    for name in _IMPORTED:
+        _start(name)
+
+
 @cache
-def _host(modules: tuple[str, ...]) -> str:
-    """Start a host, which ends with this process. Returns the path of its socket."""
+def _host(name: str) -> str:
+    """The path of the socket of a host, which is started if none is there. It has imported everything."""
+    path = os.environ.get(name) or _start(name)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(1)  # for this connection, too, it forks: it asks for no program, and is closed
+    return path
+
+
+def _start(name: str) -> str:
     folder = TemporaryDirectory(prefix="callstream-forked-")
     path = str(Path(folder.name) / "socket")
-    command = [sys.executable, "-I", str(_FOLDER / "host.py"), str(_ROOT), path, *modules]
+    command = [sys.executable, "-I", str(_FOLDER / "host.py"), str(_ROOT), path, *_IMPORTED[name]]
     host = Popen(command, stdin=PIPE, stdout=PIPE)
     assert host.stdin is not None
     assert host.stdout is not None
     assert host.stdout.readline() == b"ready\n"
     for end in (folder.cleanup, host.wait, host.stdin.close, host.stdout.close):
         register(end)
+    os.environ[name] = path
     return path

@@ -2,7 +2,7 @@
 
     python -I host.py ROOT SOCKET MODULE…
 
-It imports the modules, and ends with its input.
+It imports the modules when it is first asked for a program, and ends with its input.
 """
 
 import gc
@@ -17,17 +17,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import anyio
-from anyio.lowlevel import checkpoint
-
 PROBE = Path("tests", "support", "loop_probe", "sitecustomize.py")
 
 
-def serve(path: str) -> None:
+def serve(path: str, modules: list[str]) -> None:
     """Fork a keeper for each program that is asked for. Returns in the processes of programs only."""
-    anyio.run(checkpoint)  # imports what it runs on
-    gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(100)
@@ -35,11 +29,25 @@ def serve(path: str) -> None:
         threading.Thread(target=_end_with_input, daemon=True).start()
         while True:
             connection, _ = listener.accept()
+            if modules:
+                _import(modules)
+                modules = []
             if os.fork() == 0:
                 break
             connection.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _keep(connection)
+
+
+def _import(modules: list[str]) -> None:
+    for module in modules:
+        import_module(module)
+    import anyio  # noqa: PLC0415 - a host that nobody uses imports nothing
+    import anyio.lowlevel  # noqa: PLC0415
+
+    anyio.run(anyio.lowlevel.checkpoint)  # imports what it runs on
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 
 def _end_with_input() -> None:
@@ -90,8 +98,6 @@ def _become(about: dict[str, Any], streams: list[int]) -> None:
 if __name__ == "__main__":
     root, path, *modules = sys.argv[1:]
     sys.path.insert(0, root)
-    for module in modules:
-        import_module(module)
-    serve(path)
+    serve(path, modules)
     gc.unfreeze()
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
