@@ -1,10 +1,10 @@
 """The demo MCP server as a process, which the tests of workers share."""
 
 import json
-import sys
 from pathlib import Path
 
 from deploy.local.ports import free_port
+from tests.support.forked import Forked
 from tests.support.processes import Process, answers
 
 
@@ -15,8 +15,8 @@ class Demo:
         port = port or free_port()
         self.url = f"http://127.0.0.1:{port}/mcp"
         self.log = folder / "effects.log"
-        argv = [sys.executable, "-m", "examples.demo_server", "--port", str(port)]
-        self.process = Process(argv, env={"DEMO_EFFECT_LOG": str(self.log)})
+        program = Forked("examples.demo_server", ("--port", str(port)))
+        self.process = Process(program, env={"DEMO_EFFECT_LOG": str(self.log)})
 
     def wait_ready(self) -> None:
         """Wait until it answers. Blocking."""

@@ -55,7 +55,7 @@ class Load:
 @promise("while PostgreSQL is away every request has its 503 within a second, and what it refused is not written")
 @pytest.mark.timeout(180)
 async def test_requests_get_503_within_a_second_when_postgresql_is_killed_stopped_or_frozen() -> None:
-    with running_stack(start=False, database="postgres", token_delay_ms=0) as stack:
+    with running_stack(start=False, forked=True, database="postgres", token_delay_ms=0) as stack:
         server = stack.postgres
         assert server
         await asyncio.to_thread(_start, stack.start_store, stack.redis.start, stack.start_model, stack.start_engine)

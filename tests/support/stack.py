@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 
 from deploy.local.ports import free_port
-from tests.support.forked import Forked
+from tests.support.forked import as_forked
 from tests.support.postgres import PostgresServer
 from tests.support.processes import ROOT, Process, answers
 from tests.support.servers import LocalServer, embedded_binary
@@ -108,7 +108,7 @@ class Stack:
     quick: bool = False
     """Workers with short leases."""
     forked: bool = False
-    """Programs that are given as modules are forked, which takes a tenth of the time: see `tests.support.forked`."""
+    """Programs are forked, which takes a tenth of the time: see `tests.support.forked`."""
     token_delay_ms: float = 1
     database: Kind = "sqlite"
     """With "postgres" all engines share one server, which `start_store` starts."""
@@ -279,10 +279,7 @@ class Stack:
         process.close()
 
     def _run(self, argv: Sequence[str | Path], ready_url: str | None, env: Mapping[str, str] | None = None) -> Process:
-        if self.forked and [*argv[1:2]] == ["-m"]:
-            program: Sequence[str | Path] | Forked = Forked(str(argv[2]), tuple(map(str, argv[3:])))
-        else:
-            program = argv
+        program = as_forked(*map(str, argv)) if self.forked else argv
         process = Process(program, env={"PYTHONPATH": str(ROOT), **(env or {})}, cwd=self._sub("cwd"))
         self.parts.append(process)
         if ready_url:

@@ -46,10 +46,18 @@ def forked_server(module: str, *arguments: str, **fields: Any) -> dict[str, Any]
 
 @dataclass(frozen=True)
 class Forked:
-    """A module of our own services, which `Process` runs as `python -m` does, but forked. It cannot be frozen."""
+    """A program of our own, which `Process` runs forked. It cannot be frozen."""
 
     module: str
+    """It is run as `python -m` does; or `module:function`, as a console script is."""
     arguments: tuple[str, ...] = ()
+
+
+def as_forked(program: str, *arguments: str) -> Forked:
+    """The same program, forked: a `python -m`, or the console script of a service."""
+    if arguments[:1] == ("-m",):
+        return Forked(arguments[1], arguments[2:])
+    return Forked(f"{Path(program).name.replace('-', '_')}.main:main", arguments)
 
 
 class ForkedChild:

@@ -100,4 +100,7 @@ if __name__ == "__main__":
     sys.path.insert(0, root)
     serve(path, modules)
     gc.unfreeze()
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    module, _, function = sys.argv[0].partition(":")
+    if function:
+        sys.exit(getattr(import_module(module), function)())
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
