@@ -88,7 +88,7 @@ def create_app(
     admission: Admission | None,
     routers: Sequence[APIRouter] = (),
     *,
-    facades: Sequence[APIRouter] = (),
+    facades: APIRouter,
     error_forms: problems.ErrorForms = MappingProxyType({}),
     version: str,
     loopback_only: bool,
@@ -98,8 +98,8 @@ def create_app(
 ) -> FastAPI:
     """The application; `lifespan` builds and unwinds what it serves, and `admission` decides who may use it.
 
-    `routers` are more routes. `facades` are those of other protocols, whose errors have `error_forms`. `larger_bodies`
-    are the bytes of bodies at paths where more than `max_body_bytes` are allowed.
+    `routers` are more routes. `facades` are those of other protocols (`facade`), whose errors have `error_forms`.
+    `larger_bodies` are the bytes of bodies at paths where more than `max_body_bytes` are allowed.
 
     With `loopback_only` only requests that were sent to this machine by its own names are served. Browsers let pages
     on `cors_origins` use the API.
@@ -125,8 +125,7 @@ def create_app(
     if loopback_only:
         app.add_middleware(LoopbackNames, origins=cors_origins)
     app.router.routes.extend(api().routes)
-    for router in facades:
-        app.include_router(router, dependencies=[Depends(within_limits)])
+    app.router.routes.extend(facades.routes)
     for router in routers:
         app.include_router(router)
     return app
@@ -142,6 +141,14 @@ def api() -> APIRouter:
         api.include_router(part.router, dependencies=[Depends(known_parameters)])
     api.include_router(page_router())
     return api
+
+
+def facade(*routers: APIRouter) -> APIRouter:
+    """The routes of other protocols, for any number of applications."""
+    routes = APIRouter(responses=described.EVERYWHERE)
+    for router in routers:
+        routes.include_router(router, dependencies=[Depends(within_limits)])
+    return routes
 
 
 async def build_routes(app: FastAPI) -> None:

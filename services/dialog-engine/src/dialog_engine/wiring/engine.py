@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
-from functools import partial
+from functools import cache, partial
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from callstream_runtime.loops import kept_running
 from callstream_runtime.version import __version__
@@ -22,7 +22,7 @@ from dialog_engine.facades import (
 )
 from dialog_engine.facades.openai_errors import with_error
 from dialog_engine.facades.openai_objects import PATHS as OPENAI_PATHS
-from dialog_engine.http.app import State, build_routes, create_app
+from dialog_engine.http.app import State, build_routes, create_app, facade
 from dialog_engine.http.requests import MAX_BODY_BYTES
 from dialog_engine.http.services import Services
 from dialog_engine.http.streams import Streams
@@ -63,13 +63,7 @@ def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = E
         lifespan,
         identity.admission,
         identity.routers,
-        facades=[
-            ai_sdk_routes.router,
-            chat_completions.router,
-            responses_routes.router,
-            responses_stored.router,
-            conversations.router,
-        ],
+        facades=facades(),
         error_forms={ai_sdk_routes.PATH: ai_sdk_routes.as_sentence, **dict.fromkeys(OPENAI_PATHS, with_error)},
         version=__version__,
         loopback_only=not settings.identity.needs_sign_in,
@@ -86,6 +80,18 @@ def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = E
             ),
             large_bodies.MAX_BYTES,
         ),
+    )
+
+
+@cache
+def facades() -> APIRouter:
+    """The routes of other protocols: the same objects for every application, as those of its own."""
+    return facade(
+        ai_sdk_routes.router,
+        chat_completions.router,
+        responses_routes.router,
+        responses_stored.router,
+        conversations.router,
     )
 
 
