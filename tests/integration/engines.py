@@ -17,7 +17,6 @@ from fastapi import FastAPI
 from redis import Redis as SyncRedis
 
 from callstream_runtime.connection_limits import ConnectionLimits
-from callstream_runtime.settings_sources import read_settings
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, OutboxRow
 from dialog_engine.chat.ownership import OwnershipTimes
 from dialog_engine.http.app import Server, server_of
@@ -32,6 +31,7 @@ from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, encode_request
 from tests.support.fakes.stores import MemoryStore
 from tests.support.requests import ENGINE, requested
+from tests.support.settings import settings_of
 from tests.support.waiting import wait_until
 
 
@@ -320,9 +320,8 @@ def settings(folder: Path, redis_url: str, model_url: str, **changes: Any) -> Se
         "openai_base_url": model_url,
         "shutdown_grace_seconds": 0.1,
         "tools_wait_seconds": 0,
-        "_env_file": None,
     }
-    return read_settings(Settings, **(values | changes))
+    return settings_of(Settings, values | changes)
 
 
 def in_store(configured: Settings, **changes: Any) -> Settings:
