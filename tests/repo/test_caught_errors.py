@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 
 from tests.support.processes import ROOT
 
@@ -45,11 +46,14 @@ def raises_it_again(handler: ast.ExceptHandler) -> bool:
     return isinstance(last, ast.Raise) and last.exc is None and not returns
 
 
-def handlers() -> Iterator[tuple[str, ast.ExceptHandler]]:
-    for path in sorted(ROOT.glob("services/*/src/**/*.py")):
-        for function, handler in caught(ast.parse(path.read_text())):
-            if not raises_it_again(handler):
-                yield f"{path.relative_to(ROOT).as_posix().partition('/src/')[2]} {function}", handler
+@cache
+def handlers() -> list[tuple[str, ast.ExceptHandler]]:
+    return [
+        (f"{path.relative_to(ROOT).as_posix().partition('/src/')[2]} {function}", handler)
+        for path in sorted(ROOT.glob("services/*/src/**/*.py"))
+        for function, handler in caught(ast.parse(path.read_text()))
+        if not raises_it_again(handler)
+    ]
 
 
 def test_only_the_top_of_a_loop_or_request_catches_every_error() -> None:
