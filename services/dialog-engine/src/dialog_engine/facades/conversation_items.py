@@ -8,18 +8,18 @@ from dialog_engine.facades.responses_answer import stored_response
 from dialog_engine.facades.responses_encoder import Form
 from dialog_engine.facades.responses_ids import FUNCTION_CALL, approval_id, item_id
 from dialog_engine.facades.responses_input_items import answer_item, said_items
-from dialog_engine.http.plain import RUNNING
 from dialog_engine.model import ApprovalStatus
 
 Json = dict[str, Any]
 
 
-def items_of_turn(record: TurnRecord, messages: Sequence[MessageRecord]) -> list[Json]:
+def items_of_turn(record: TurnRecord, messages: Sequence[MessageRecord], *, is_written: bool) -> list[Json]:
     """What was added before a turn, what its request has asked, and what it has come to by its end, or until it waits
-    for its user: an item does not change any more once it is listed, except that a call gets its end."""
+    for its user: an item does not change any more once it is listed, except that a call gets its end. Of one that
+    `is_written` there is the question only."""
     question = messages[0]
     items = said_items(record.turn_id, question.content, question.brought)
-    if record.status == RUNNING and not record.parked:
+    if is_written:
         return items
     kept: Mapping[str, Any] = question.brought.response or {}
     form = Form(record.turn_id, kept.get("said", {}), "", kept.get("listed", ()))

@@ -14,6 +14,7 @@ from dialog_engine.facades.conversation_items import items_of_turn
 from dialog_engine.facades.responses_ids import named
 from dialog_engine.facades.responses_input_items import message_item, said_items
 from dialog_engine.facades.responses_kept import refused
+from dialog_engine.http.plain import RUNNING
 from dialog_engine.http.services import Services
 
 PAGE_BYTES = 1_000_000
@@ -103,7 +104,9 @@ class ConversationItems:
             record = await self.engine.archive.turn(self.subject, turn_id)
         except TurnNotFoundError:  # deleted meanwhile
             return ()
-        return items_of_turn(record, await self.engine.archive.turn_messages(turn_id))
+        # A turn that waits for its user is parked a moment later only.
+        is_written = record.status == RUNNING and not (record.parked or await self.engine.parked.waits_for(turn_id))
+        return items_of_turn(record, await self.engine.archive.turn_messages(turn_id), is_written=is_written)
 
     async def _behind_all(self) -> Sequence[Json]:
         session_id = self.conversation.session_id
