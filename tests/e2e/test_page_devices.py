@@ -24,6 +24,9 @@ pytestmark = [
 ]
 
 
+PICK_COLOUR = {"name": "pick_colour", "description": "Picks a colour.", "inputSchema": {"type": "object"}}
+
+
 @dataclass
 class Site:
     stack: Stack
@@ -124,6 +127,37 @@ def test_a_call_is_approved_on_a_second_device_at_either_engine(chat: ChatPage, 
                 tab.card("demo__delete_everything").expect_status("succeeded")
                 expect(tab.page.get_by_test_id("approve")).to_have_count(0)
                 tab.expect_idle()
+
+
+@promise(
+    "the page says what a call of a client's tool waits for, and a message can take its place",
+    only_in_test_all="a browser, while an engine is killed",
+)
+def test_a_call_that_its_client_runs_is_shown_through_a_reload_and_the_kill_of_its_engine(
+    chat: ChatPage, site: Site
+) -> None:
+    begun_at, _ = site.engines
+    session, _ = begun_at.begin('call pick_colour {"of": "tea"}', clientTools=[PICK_COLOUR])
+    chat.open(session)
+    card = chat.card("pick_colour")
+
+    def expect_the_call() -> None:
+        card.expect_status("pending")
+        expect(card.part("delay")).to_have_text("The call waits for the program that asked, which runs this tool.")
+        expect(chat.status).to_have_text("Waiting for the program that asked…")
+        expect(chat.sessions.first).to_contain_text("Waits for the program that asked")
+
+    expect_the_call()
+    begun_at.process.kill()
+    chat.page.reload()
+    expect_the_call()
+    begun_at.live_again()
+    chat.input.fill("hello")
+    chat.page.get_by_test_id("decline-and-send").click()
+    expect(chat.questions).to_have_text(['call pick_colour {"of": "tea"}', "hello"])
+    card.expect_status("unknown")
+    expect(chat.answers.last).not_to_be_empty()
+    chat.expect_idle()
 
 
 @promise("messages that wait are shown by every tab and kept through a reload and the end of the engine")
