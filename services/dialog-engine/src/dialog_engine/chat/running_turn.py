@@ -40,8 +40,6 @@ from dialog_engine.sideband import SideBand, run_shielded
 
 log = logging.getLogger(__name__)
 
-_INTERNAL_ERROR = "internal error"
-
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
@@ -138,8 +136,7 @@ class RunningTurn(SideBand):
                 self.waits_for_user = True
                 self._append(replace(event, usage=self._draft.usage))
             case _:
-                stays = self.waits_for_user and isinstance(event, ResourceUpdated)
-                self.waits_for_user = stays
+                self.waits_for_user = self.waits_for_user and isinstance(event, ResourceUpdated)
                 self.read.follow(event)
                 self._append(event)
 
@@ -265,16 +262,14 @@ class RunningTurn(SideBand):
         """End the turn as failed. While the store is unavailable the user sees the end before it is committed."""
         await self.ready()
         known = isinstance(error, EngineError)
-        failure = TurnFailed(error.code, str(error)) if known else TurnFailed(EngineError.code, _INTERNAL_ERROR)
-        ended = not isinstance(error, StorageUnavailableError)
-        if ended and await run_shielded(self._committed_end(failure, self.emit)):
+        failure = TurnFailed(error.code, str(error)) if known else TurnFailed(EngineError.code, "internal error")
+        away = isinstance(error, StorageUnavailableError)
+        if not away and await run_shielded(self._committed_end(failure, self.emit)):
             return
         self.emit(failure)
         self.emit(self._draft.done(self.turn.turn_id, DoneReason.ERROR))
         self.finish()
-        while True:
-            if await self._committed_end(failure, _unseen):
-                return
+        while not await self._committed_end(failure, _unseen):  # noqa: ASYNC110 -- a store that is back wakes nobody
             await asyncio.sleep(self._finish_retry_seconds)
 
     async def _committed_end(self, failure: TurnFailed, emit: Callable[[TurnEvent], None]) -> bool:
