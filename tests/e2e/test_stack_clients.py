@@ -92,24 +92,29 @@ def test_parallel_calls_are_in_the_answer(client: Running, engines: Engines) -> 
 
 @promise("clients that people have speak to two engines unchanged", only_in_test_all="needs Node and its packages")
 @pytest.mark.parametrize("approves", [True, False], ids=["approved", "refused"])
-def test_a_call_waits_for_its_user_and_the_answer_goes_on(client: Running, engines: Engines, approves: bool) -> None:
+def test_a_call_waits_for_its_user_and_the_answer_and_the_conversation_go_on(
+    client: Running, engines: Engines, approves: bool
+) -> None:
     here, there = engines
     token = new_id()
     question = f'call demo__delete_everything {{"token": "{token}"}}'
+    after = "What is 40 + 2?"
 
     def pending() -> list[dict[str, Any]]:
         return there.http.get("/v1/me/pending").json()["approvals"]
 
     with ThreadPoolExecutor(1) as thread:
-        asking = thread.submit(client.ask, [here], question, approves=approves)
+        asking = thread.submit(client.ask, [here], question, after, approves=approves)
         if not client.kind.decides:
             [call] = wait_until_blocking(pending, 60, what="the question")
             decision = {"decision": "approve", "hash": call["hash"]} if approves else {"decision": "refuse"}
             path = f"/v1/turns/{call['turnId']}/approvals/{call['correlationId']}"
             assert there.http.post(path, json=decision).status_code == 200
-        [answer] = asking.result()
+        answer, last = asking.result()
     assert answer["text"]
-    assert calls(newest(there)) == ["succeeded" if approves else "refused"]
+    assert "42" in last["text"]
+    assert questions(newest(there)) == [question, after]
+    assert calls(newest(there))[0] == ("succeeded" if approves else "refused")
     assert len(here.stack.effects(token)) == int(approves)
 
 

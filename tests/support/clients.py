@@ -46,6 +46,8 @@ CLIENTS = {
     "openai-compatible": Client(
         "openai_compatible.mjs", ("@ai-sdk/openai-compatible@3", "ai@7"), "import { createOpenAICompatible }"
     ),
+    "openai-responses": Client("openai_responses.py", decides=True),
+    "ai-sdk-openai": Client("ai_sdk_openai.mjs", ("@ai-sdk/openai@4", "ai@7"), "import { createOpenAI }", decides=True),
     "ai-sdk-5": _react(5),
     "ai-sdk-6": _react(6),
     "ai-sdk-7": _react(7),
