@@ -279,7 +279,8 @@ class Stack:
         process.close()
 
     def _run(self, argv: Sequence[str | Path], ready_url: str | None, env: Mapping[str, str] | None = None) -> Process:
-        program = as_forked(*map(str, argv)) if self.forked else argv
+        is_known = list(argv[1:2]) == ["-m"] or Path(argv[0]).name in ("dialog-engine", "plugins-mcp")
+        program = as_forked(*map(str, argv)) if self.forked and is_known else argv
         process = Process(program, env={"PYTHONPATH": str(ROOT), **(env or {})}, cwd=self._sub("cwd"))
         self.parts.append(process)
         if ready_url:

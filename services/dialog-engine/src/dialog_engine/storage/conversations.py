@@ -29,7 +29,7 @@ _FIND = (
     " WHERE s.session_id = $1 AND s.subject = $2"
 )
 _OWN = " AND subject = $subject"
-_DESCRIBE = ", metadata = $metadata"
+_DESCRIBE = "UPDATE sessions SET metadata = $metadata WHERE session_id = $session_id"
 _ADD_TO = ", updated_at = now_ms(), has_additions = 1"
 _ADD = (
     "INSERT INTO added_items (addition_id, number, session_id, standing, added_item, place)"
@@ -83,7 +83,7 @@ class SqlConversations(Conversations):
             note_request(tx, subject, request, session_id=session_id)
             add_session(tx, session_id, subject, "")
             if metadata:
-                tx.change_session(session_id, _DESCRIBE, metadata=_encoded(metadata))
+                tx.change(_DESCRIBE, session_id=session_id, metadata=_encoded(metadata))
             if addition.messages:
                 _add(tx, subject, session_id, addition, key_id)
 
@@ -103,8 +103,9 @@ class SqlConversations(Conversations):
 
     async def describe(self, subject: str, session_id: str, metadata: Mapping[str, str]) -> None:
         def unit(tx: StoreTransaction) -> None:
-            if not tx.change_session(session_id, _DESCRIBE, _OWN, subject=subject, metadata=_encoded(metadata)):
+            if not tx.change_session(session_id, "", _OWN, subject=subject):
                 raise _none(session_id)
+            tx.change(_DESCRIBE, session_id=session_id, metadata=_encoded(metadata))
 
         await self._store.write(unit)
 

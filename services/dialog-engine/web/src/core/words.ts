@@ -43,6 +43,7 @@ const WORDS = new Map([
   ["TURN_GOES_ON", "This answer is still being written. Reload the page to read it."],
   ["MODEL_NOT_FOUND", "This model is not offered here. Choose another one."],
   ["TOO_MANY_BRANCHES", "This question has as many versions as there can be. Go on from one of them."],
+  ["TOO_MANY_ADDED", "So much was added to this conversation that no more may be, before a question or at all."],
   ["TURN_CRASHES", `The server stopped several times while it wrote this answer, and has given it up. ${KEPT}`],
   ["TURN_PARKED", "This answer waits for you. Decide about what it asks for, and it goes on."],
   ["TURN_FENCED", `Another engine writes this answer now. ${KEPT} Reload the page.`],
