@@ -10,12 +10,13 @@ import pytest
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import AUDIT_RECORDED
-from dialog_engine.model import ApprovalStatus, AssistantMessage, ToolCall, Turn
+from dialog_engine.model import ApprovalStatus, AssistantMessage, Brought, ToolCall, Turn
 from dialog_engine.operators import commands
 from dialog_engine.storage.audit import COLUMNS, AuditTrail, fitted, read_digest_key
 from dialog_engine.tool_calls.values import Asked, Decision
 from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
+from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.marks import promise
 from tests.support.beginnings import begin
@@ -122,6 +123,18 @@ async def test_the_events_of_a_session_outlive_it_and_hold_no_text(store: Engine
     ]  # fmt: skip
     assert events[-1] == AuditEvent(AuditAction.SESSION_DELETED, "ada", key_id="phone", session_id=turn.session_id)
     assert "marker" not in repr(events)
+
+
+@promise("every call, decision and deletion is in the audit, which nothing changes")
+async def test_a_response_that_is_forgotten_is_recorded_where_its_session_stays_too(store: EngineStore) -> None:
+    brought = Brought(response={"said": {"metadata": {"marker": "marker"}}})
+    turn = Turn(new_id(), new_id(), "ada", brought=brought)
+    await store.turns.begin(turn, "Hi", new_session=True)
+    assert await store.responses.forget("ada", turn.turn_id, key_id="laptop")
+
+    _, forgotten = await recorded(store)
+    assert forgotten == AuditEvent(AuditAction.RESPONSE_DELETED, "ada", key_id="laptop", **ids(turn))
+    assert (await store.responses.brought(turn.turn_id)).response is None
 
 
 @promise("every call, decision and deletion is in the audit, which nothing changes")

@@ -301,14 +301,15 @@ async def test_calls_are_items_and_those_that_need_approval_end_the_response(
                 {"type": "mcp_approval_response", "approval_request_id": asked.id, "approve": n == 0, "reason": "no"}
                 for n, asked in enumerate(waiting.output[1:])
             ]
-            async with client.responses.stream(model=name, input=answers, previous_response_id=waiting.id) as stream:
+            said: Any = {"previous_response_id": waiting.id, "metadata": {"round": "2"}}
+            async with client.responses.stream(model=name, input=answers, **said) as stream:
                 await read(stream)
                 after: Any = await stream.get_final_response()
             assert types(after) == ["mcp_call", "message"]
             assert after.output[0].approval_request_id == waiting.output[1].id
             assert (after.output_text, after.previous_response_id) == ("Once.", waiting.id)
             again = await client.responses.create(model=name, input=answers)
-            assert (again.id, again.output_text) == (after.id, "Once.")
+            assert (again.id, again.output_text, again.metadata) == (after.id, "Once.", {"round": "2"})
             assert [each.type for each in (await client.responses.input_items.list(after.id)).data] == [
                 "mcp_approval_response"
             ]

@@ -55,7 +55,7 @@ async def test_calls_of_functions_are_items_and_their_outputs_go_on_with_the_tur
     choice = "required" if stream else {"type": "function", "name": "pick_colour"}
     wanted: Any = {"model": await model_of(here), "tools": [PICK], "tool_choice": choice, "stream": stream}
     model.will_call("pick_colour", "pick_colour")
-    first = await respond(here, input="Which ones?", **wanted)
+    first = await respond(here, input="Which ones?", metadata={"round": "1"}, **wanted)
     assert (first.status, types(first)) == ("completed", ["message", "function_call", "function_call"])
     assert first.output[0].phase == "commentary"
     assert first.tools[0].name == "pick_colour"
@@ -64,7 +64,7 @@ async def test_calls_of_functions_are_items_and_their_outputs_go_on_with_the_tur
     image = {"type": "input_image", "detail": "auto", "image_url": f"data:image/png;base64,{PNG}"}
     outputs = [result(one, "red"), result(two, [{"type": "input_text", "text": "blue"}, image])]
     model.will_call("pick_colour")
-    second = await respond(there, input=outputs, previous_response_id=first.id, **wanted)
+    second = await respond(there, input=outputs, previous_response_id=first.id, metadata={"round": "2"}, **wanted)
     assert (types(second), second.previous_response_id) == (["message", "function_call"], first.id)
     assert next(text for role, text in sent(model) if role == "tool") == "red"
     assert "blue" in sent(model)[-2 if sent(model)[-1][0] == "user" else -1][1]
@@ -77,11 +77,12 @@ async def test_calls_of_functions_are_items_and_their_outputs_go_on_with_the_tur
     demanded = "required" if stream else {"type": "function", "function": {"name": "pick_colour"}}
     assert [each.get("tool_choice") for each in model.asked] == [demanded, None, None]
 
-    again = await respond(here, input=outputs, **wanted)
+    with pytest.raises(openai.ConflictError):
+        await there.responses.create(input=[result(one, "pink")], metadata={"round": "0"}, **wanted)
+    assert [each.metadata for each in (first, second, third)] == [{"round": "1"}, {"round": "2"}, {}]
+    again = await respond(here, input=outputs, metadata={"round": "3"}, **wanted)
     assert known(again) == known(second), "the same outputs again"
     assert known(await there.responses.retrieve(first.id)) == known(first)
-    with pytest.raises(openai.ConflictError):
-        await there.responses.create(input=[result(one, "pink")], **wanted)
     with pytest.raises(openai.NotFoundError):
         await there.responses.create(input=[outputs[0] | {"call_id": "nobody"}], **wanted)
     given: Any = (await there.responses.input_items.list(second.id, order="asc")).data

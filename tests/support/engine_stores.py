@@ -27,6 +27,7 @@ from dialog_engine.storage.parked import SqlParked
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.questions import SqlQuestions
 from dialog_engine.storage.requests import SqlRequests
+from dialog_engine.storage.responses import SqlAskedResponses
 from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.sessions import SqlSessions
 from dialog_engine.storage.sqlite_file import open_sqlite
@@ -136,6 +137,7 @@ class EngineStore:
         self.questions = SqlQuestions(store)
         self.sessions = SqlSessions(store)
         self.conversations = SqlConversations(store)
+        self.responses = SqlAskedResponses(store)
         self.sent = SqlRequests(store)
         self.waiting = SqlWaiting(store)
         self.parked = SqlParked(store)

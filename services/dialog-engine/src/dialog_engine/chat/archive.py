@@ -1,6 +1,6 @@
 """Stored conversations as they are read: records, and the ports by which they are read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -277,6 +277,11 @@ class AskedResponses(Protocol):
         """What the request of a turn that the subject was found to own has brought, also while its message waits."""
         ...
 
-    async def forget(self, turn_id: str) -> bool:
+    async def keep_metadata(self, turn_id: str, correlation_id: str, metadata: Mapping[str, str]) -> Brought:
+        """Keep `metadata` in `response`, by the call whose answer begins another response of the turn, unless the call
+        is answered already. Returns what the turn was brought, with it."""
+        ...
+
+    async def forget(self, subject: str, turn_id: str, *, key_id: str = "") -> bool:
         """Forget what its answers say of the request. Returns whether its session has no other turn."""
         ...

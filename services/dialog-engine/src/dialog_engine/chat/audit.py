@@ -25,6 +25,8 @@ class AuditAction(StrEnum):
     """A client has added messages to a conversation, which come before the next question."""
     ITEM_DELETED = "item.deleted"
     """Such a message was deleted, before a question came."""
+    RESPONSE_DELETED = "response.deleted"
+    """A client has deleted a response of OpenAI's API: `turn_id` is not found by its id any more."""
     CALL_ACCEPTED = "call.accepted"
     """The request of a tool call was committed; from now on a worker, or the client that has the tool, may run it."""
     CALL_ENDED = "call.ended"

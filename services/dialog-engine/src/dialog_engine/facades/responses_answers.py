@@ -38,6 +38,10 @@ async def answered(wanted: ResponseRequest, request: Request, engine: Services, 
     """
     turn = await _turn_of(wanted, engine, sender.subject)
     about_turn(request, turn.turn_id, turn.session_id)
+    first, *_ = [each.call for each in (*wanted.answers, *wanted.results)]
+    kept, metadata = (await engine.responses.brought(turn.turn_id)).response, wanted.said["metadata"]
+    if kept is not None and kept.get("metadata", {}).get(first, {}) != metadata:
+        kept = (await engine.responses.keep_metadata(turn.turn_id, first, metadata)).response
     if wanted.results:
         given = [GivenResult(each.call, outcome_of(each.content, is_error=False)) for each in wanted.results]
         await engine.client_calls.answer(sender.subject, turn.turn_id, given, sender.key_id)
@@ -47,9 +51,7 @@ async def answered(wanted: ResponseRequest, request: Request, engine: Services, 
             said = Approve(each.question_hash, None, key_id=sender.key_id)
         with suppress(ApprovalDecidedError, ApprovalExpiredError):
             await engine.approvals.decide(sender.subject, turn.turn_id, each.call, said, sender.roles)
-    first, *_ = [each.call for each in (*wanted.answers, *wanted.results)]
-    kept = (await engine.responses.brought(turn.turn_id)).response
-    form = form_of(turn.turn_id, kept or {"said": wanted.said, "listed": []}, first)
+    form = form_of(turn.turn_id, kept or {"said": wanted.said, "listed": [], "metadata": {first: metadata}}, first)
     return Asked(form, turns.SentTurn(turn.turn_id, turn.session_id, turn.status, before=True))
 
 

@@ -53,8 +53,12 @@ async def response_of(turn_id: str, param: str, engine: Services) -> Mapping[str
 
 
 def form_of(turn_id: str, response: Mapping[str, Any], answered: str = "") -> Form:
-    """A response of a turn, from what is stored of its request."""
-    return Form(turn_id, response["said"], answered, response["listed"])
+    """A response of a turn, from what is stored of its request; `answered` is as in `Form`. One that goes on with the
+    turn has the metadata of its own request."""
+    said = response["said"]
+    if answered:
+        said = {**said, "metadata": response.get("metadata", {}).get(answered, {})}
+    return Form(turn_id, said, answered, response["listed"])
 
 
 async def document_of(form: Form, record: Kept, engine: Services, subject: str) -> dict[str, Any]:

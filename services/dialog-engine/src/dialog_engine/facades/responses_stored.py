@@ -68,7 +68,7 @@ async def delete(response_id: str, engine: Engine, sender: Sender, request: Requ
     a conversation goes with that."""
     form, record = await kept_response(response_id, engine, sender.subject, request)
     await turns.cancel(form.turn_id, engine, sender, request)
-    is_alone = await engine.responses.forget(form.turn_id)
+    is_alone = await engine.responses.forget(sender.subject, form.turn_id, key_id=sender.key_id)
     if is_alone and isinstance(record, TurnRecord) and not form.said.get("conversation"):
         await engine.personal_data.delete(sender.subject, record.session_id, key_id=sender.key_id)
     return {"id": response_id, "object": "response", "deleted": True}

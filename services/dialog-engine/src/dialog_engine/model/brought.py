@@ -83,7 +83,8 @@ class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
     it is not listed, and kept for a short time. `own_api`: the request is one of the engine's own API. `tools` are
     those that the client runs itself. `ask` are tools, as `server/tool` in which `*` stands for any characters, whose
     calls need approval whatever their policy is. `response` is what a protocol says of the request in its answers, if
-    it keeps them."""
+    it keeps them; of requests that go on with the turn it has `metadata`, by the first call that each of them
+    answers."""
 
     instructions: str = ""
     stateless: bool = False

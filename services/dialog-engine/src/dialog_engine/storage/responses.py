@@ -1,34 +1,58 @@
 """What requests have brought, as the answers of some protocols say it again."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from dialog_engine.chat.archive import AskedResponses
+from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.model import NOTHING_BROUGHT, Brought
 from dialog_engine.storage.brought import brought_of
-from dialog_engine.storage.store import SealedDatabase, SealedTransaction
+from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
 
 _OF_TURN = "SELECT turn_id, brought FROM turn_inputs WHERE turn_id = $1"
+_LOCKED = "UPDATE turn_inputs SET session_id = session_id WHERE turn_id = $1 RETURNING turn_id, session_id, brought"
 _SET = "UPDATE turn_inputs SET brought = $brought WHERE turn_id = $turn_id"
 _ALONE = "SELECT count(*) AS turns FROM turns t WHERE t.session_id = (SELECT session_id FROM turns WHERE turn_id = $1)"
+_UNANSWERED = (
+    "SELECT 1 FROM approvals a JOIN tool_calls c ON c.correlation_id = a.correlation_id"
+    " WHERE c.turn_id = $1 AND a.correlation_id = $2 AND a.decision IS NULL"
+)
 
 
 class SqlAskedResponses(AskedResponses):
     """The requests of all turns."""
 
-    def __init__(self, store: SealedDatabase) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     async def brought(self, turn_id: str) -> Brought:
         rows = await self._store.read(_OF_TURN, turn_id)
         return brought_of(rows[0]) if rows else NOTHING_BROUGHT
 
-    async def forget(self, turn_id: str) -> bool:
-        def unit(tx: SealedTransaction) -> bool:
-            for row in tx.execute(_OF_TURN, turn_id):
-                brought = msgspec.json.decode(row.brought, type=Brought)
-                tx.change(
-                    _SET, turn_id=turn_id, brought=msgspec.json.encode(msgspec.structs.replace(brought, response=None))
-                )
+    async def keep_metadata(self, turn_id: str, correlation_id: str, metadata: Mapping[str, str]) -> Brought:
+        def unit(tx: StoreTransaction) -> None:
+            for row in tx.execute(_LOCKED, turn_id):
+                response = msgspec.json.decode(row.brought, type=Brought).response
+                if response is not None and tx.execute(_UNANSWERED, turn_id, correlation_id):
+                    kept = {**response.get("metadata", {}), correlation_id: metadata}
+                    _set(tx, turn_id, row.brought, {**response, "metadata": kept})
+
+        await self._store.write(unit)
+        return await self.brought(turn_id)
+
+    async def forget(self, subject: str, turn_id: str, *, key_id: str = "") -> bool:
+        def unit(tx: StoreTransaction) -> bool:
+            for row in tx.execute(_LOCKED, turn_id):
+                _set(tx, turn_id, row.brought, None)
+                ids = {"session_id": row.session_id, "turn_id": turn_id}
+                tx.audit(AuditEvent(AuditAction.RESPONSE_DELETED, subject, key_id=key_id, **ids))
             return tx.execute(_ALONE, turn_id)[0].turns == 1
 
         return await self._store.write(unit)
+
+
+def _set(tx: SealedTransaction, turn_id: str, brought: bytes, response: Mapping[str, Any] | None) -> None:
+    changed = msgspec.structs.replace(msgspec.json.decode(brought, type=Brought), response=response)
+    tx.change(_SET, turn_id=turn_id, brought=msgspec.json.encode(changed))

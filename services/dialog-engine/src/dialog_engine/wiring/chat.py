@@ -43,6 +43,7 @@ from dialog_engine.storage.parked import SqlParked
 from dialog_engine.storage.questions import SqlQuestions
 from dialog_engine.storage.requests import SqlRequests
 from dialog_engine.storage.resent import SqlResent
+from dialog_engine.storage.responses import SqlAskedResponses
 from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.session_changes import SqlSessionChanges
 from dialog_engine.storage.sessions import SqlSessions
@@ -87,6 +88,7 @@ class Chat:
     consumption: Consumption
     audit: AuditLog
     sessions: SqlSessions
+    responses: SqlAskedResponses
     conversations: SqlConversations
     feed: SessionFeed
     erasures: SqlErasures
@@ -204,6 +206,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         consumption,
         store,
         sessions,
+        SqlAskedResponses(store),
         SqlConversations(store),
         feed,
         erasures,

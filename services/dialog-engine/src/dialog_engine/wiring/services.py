@@ -13,7 +13,6 @@ from dialog_engine.llm.routing import TOOL_MODES
 from dialog_engine.observe.gauges import Gauges, StoreGauges
 from dialog_engine.observe.status import EngineStatus, StartGate
 from dialog_engine.settings import Settings
-from dialog_engine.storage.responses import SqlAskedResponses
 from dialog_engine.storage.usage import SqlUsage
 from dialog_engine.wiring.base import Base
 from dialog_engine.wiring.calls import Calls
@@ -91,7 +90,7 @@ def services_of(
         reads=calls.reads,
         prices=lambda: base.prices.content if base.prices else NO_PRICES,
         resent=chat.resent,
-        responses=SqlAskedResponses(base.engine),
+        responses=chat.responses,
         conversations=chat.conversations,
         completions=CompletionOptions(
             settings.facades.chat_tool_steps, settings.facades.chat_tasks_prefix, settings.identity.public_url or ""
