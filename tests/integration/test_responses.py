@@ -90,6 +90,25 @@ async def test_a_response_follows_another_one_at_any_engine_and_both_can_be_read
     assert listed["title"] == "What is it?"
 
 
+async def test_a_conversation_that_a_client_names_is_one_session_at_every_engine(
+    clients: tuple[AsyncOpenAI, AsyncOpenAI], engines: tuple[Engine, Engine], model: Model
+) -> None:
+    name = await model_of(clients[0])
+    asking = (client.responses.create(model=name, input="Hi", conversation="a chat", store=True) for client in clients)
+    first, second = await asyncio.gather(*asking)
+    assert first.conversation
+    assert first.conversation.id == "a chat"
+    assert first.id != second.id
+    [listed] = (await engines[0].client.get("/v1/sessions")).json()["sessions"]
+    own = f"conv_{listed['sessionId'].replace('-', '')}"
+    third = await clients[0].responses.create(model=name, input="Hi", conversation=own)
+    assert sent(model).count(("user", "Hi")) == 3
+    assert third.output_text
+    for unknown in (f"conv_{'0' * 32}", "conv_1"):
+        with pytest.raises(openai.NotFoundError):
+            await clients[0].responses.create(model=name, input="Hi", conversation=unknown)
+
+
 async def test_what_a_client_sends_again_without_storing_goes_on_and_is_not_listed(
     clients: tuple[AsyncOpenAI, AsyncOpenAI], engines: tuple[Engine, Engine], model: Model
 ) -> None:
@@ -193,6 +212,7 @@ async def test_a_response_is_forgotten_and_erased_where_it_is_all_of_its_session
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"previous_response_id": f"resp_{'0' * 32}", "conversation": "c"}, "previous_response_id"),
         ({"conversation": "a\0b"}, "conversation"),
+        ({"conversation": "a" * 201}, "conversation"),
         ({"background": True, "store": False}, "background"),
         ({"parallel_tool_calls": False}, "parallel_tool_calls"),
         ({"tool_choice": "required"}, "tool_choice"),

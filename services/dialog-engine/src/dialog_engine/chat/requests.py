@@ -11,6 +11,8 @@ from dialog_engine.errors import StorageUnavailableError
 log = logging.getLogger(__name__)
 
 FORGET_SECONDS = 60.0
+MAX_NAME = 200
+"""The characters of a name that a client has chosen for a conversation."""
 
 
 @dataclass(frozen=True, slots=True)

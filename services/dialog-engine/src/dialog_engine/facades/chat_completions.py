@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 
 from callstream_runtime.long_texts import reading
 from dialog_engine.chat.client_calls import GivenResult
-from dialog_engine.chat.requests import SessionName, StartingRequest
+from dialog_engine.chat.requests import MAX_NAME, SessionName, StartingRequest
 from dialog_engine.chat.resent import Resent, normalised, place_of
 from dialog_engine.chat.waiting_messages import WAITING
 from dialog_engine.errors import ClientToolError
@@ -44,7 +44,6 @@ PROTOCOL = "chat-completions"
 """Whose names of conversations these are, in the store."""
 NAMES = ("x-session-id", "x-openwebui-chat-id", "x-conversation-id")
 """The headers with a client's name of the conversation, or the id of a session; the first that is there counts."""
-MAX_NAME = 200
 
 _ANSWER: described.Responses = {
     HTTPStatus.OK.value: {

@@ -9,13 +9,16 @@ from typing import Any
 
 import msgspec
 
+from dialog_engine.chat.requests import MAX_NAME, SessionName
 from dialog_engine.facades.images import RefusedError
 from dialog_engine.facades.openai_request import decoded, storable, within
-from dialog_engine.facades.responses_ids import RESPONSE, Named, named
+from dialog_engine.facades.responses_ids import CONVERSATION, RESPONSE, Named, named
 from dialog_engine.facades.responses_input import Answer, InputReader, Item, Result
 from dialog_engine.facades.responses_tools import Wanted, wanted_tools
 from dialog_engine.model import Brought, ClientMessage, Sampling
 
+PROTOCOL = "responses"
+"""Whose names of conversations these are, in the store."""
 MAX_ITEMS = 10_000
 MAX_METADATA, MAX_KEY, MAX_VALUE = 16, 64, 512
 """The pairs of `metadata`, and the characters of each key and value."""
@@ -61,9 +64,9 @@ class _Body(msgspec.Struct):
 @dataclass(frozen=True, slots=True)
 class ResponseRequest:
     """What a client wants. It asks a `question`, or has `answers` to requests for approval and `results` of its own
-    functions. `after` is the response
-    that it follows, `behind` the turn of the last item that has an id of ours; `refers` is that item, if it has to be
-    there, and `new` is what is said between it and the question. `said` is what a response says of its request."""
+    functions. `after` is the response that it follows, `behind` the turn of the last item that has an id of ours;
+    `refers` is that item, if it has to be there, and `new` is what is said between it and the question. `said` is what
+    a response says of its request."""
 
     model: str
     question: str
@@ -80,6 +83,13 @@ class ResponseRequest:
     new: tuple[ClientMessage, ...]
     tools: Wanted
     said: dict[str, Any]
+
+    @property
+    def session_name(self) -> SessionName | None:
+        """The name that the client has chosen for the conversation; None for an id of ours, and for none."""
+        if not self.conversation or self.conversation.startswith(f"{CONVERSATION}_"):
+            return None
+        return SessionName(PROTOCOL, self.conversation)
 
 
 def read_request(body: bytes) -> ResponseRequest:
@@ -102,7 +112,6 @@ def read_request(body: bytes) -> ResponseRequest:
         tools=tuple(tools.functions.values()),
         ask=tools.ask,
     )
-    conversation = wanted.conversation
     return ResponseRequest(
         wanted.model,
         read.question.content,
@@ -113,13 +122,21 @@ def read_request(body: bytes) -> ResponseRequest:
         wanted.store is not False,
         bool(wanted.background),
         _previous(wanted.previous_response_id),
-        storable(conversation.id if isinstance(conversation, _Conversation) else conversation or "", "conversation"),
+        _conversation(wanted),
         read.behind,
         read.refers,
         tuple(read.new),
         tools,
         _said(wanted),
     )
+
+
+def _conversation(wanted: _Body) -> str:
+    given = wanted.conversation
+    name = storable(given.id if isinstance(given, _Conversation) else given or "", "conversation")
+    if len(name) > MAX_NAME:
+        raise RefusedError("conversation", f"the name of a conversation has {MAX_NAME} characters at most")
+    return name
 
 
 def _previous(given: str | None) -> Named | None:

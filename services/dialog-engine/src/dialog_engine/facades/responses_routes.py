@@ -14,6 +14,7 @@ from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
 from dialog_engine.errors import ClientToolError
 from dialog_engine.facades.chat_completions import Place, place_of_question, read, until_begun
 from dialog_engine.facades.large_bodies import place_for
+from dialog_engine.facades.names import in_named
 from dialog_engine.facades.responses_answer import stored_response
 from dialog_engine.facades.responses_answers import Asked, answered
 from dialog_engine.facades.responses_encoder import ResponseEncoder
@@ -138,17 +139,20 @@ async def _sent(
         raise model_not_found(wanted.model, engine.choices.models)
     check_length(wanted.question, engine.max_message_chars)
     response = {"said": wanted.said, "listed": _listed(wanted, engine, sender)}
-    place = await _place(wanted, engine, sender.subject)
     fields: dict[str, Any] = {"message": wanted.question, "model": model[0]}
-    if place.parent is not None:
-        fields["parent_turn_id"] = place.parent
     if (choice := ToolChoice(servers=()) if model[1] else wanted.tools.choice) is not None:
         fields["tools"] = ToolsRequest.model_construct(servers=choice.servers, allow=choice.allow, deny=[])
-    native = TurnRequest.model_construct(**fields, on_busy="queue", on_open_question="decline")
-    brought = msgspec.structs.replace(place.brought, response=response) if wanted.store else place.brought
-    begun_by = native, place.session_id, engine, sender, starting, request
+
+    async def send(session_id: str | None, starting: StartingRequest) -> turns.SentTurn:
+        place = await _place(wanted, session_id, engine, sender.subject)
+        follows: dict[str, Any] = {} if place.parent is None else {"parent_turn_id": place.parent}
+        native = TurnRequest.model_construct(**fields, **follows, on_busy="queue", on_open_question="decline")
+        brought = msgspec.structs.replace(place.brought, response=response) if wanted.store else place.brought
+        begun_by = native, place.session_id, engine, sender, starting, request
+        return await turns.sent_turn(*begun_by, brought=brought, leaving=leaving)
+
     try:
-        sent = await turns.sent_turn(*begun_by, brought=brought, leaving=leaving)
+        sent = await in_named(wanted.session_name, engine, sender.subject, starting, send)
     except ClientToolError as error:
         raise _refused_function(error, wanted) from None
     kept = (await engine.responses.brought(sent.turn_id)).response if sent.before else None
@@ -162,13 +166,16 @@ def _refused_function(error: ClientToolError, wanted: ResponseRequest) -> Proble
     return refused(f"tools[{[*wanted.tools.functions][error.number]}].{field}", str(error), code=error.code)
 
 
-async def _place(wanted: ResponseRequest, engine: Services, subject: str) -> Place:
+async def _place(wanted: ResponseRequest, session_id: str | None, engine: Services, subject: str) -> Place:
     """Where the question belongs: behind a response, in a conversation, behind an item that the client sends back, or
-    in a new session. One that is not stored goes on where nothing differs from what the client sends again."""
+    in a new session. One that is not stored goes on where nothing differs from what the client sends again.
+    `session_id` is that of a conversation with the client's name, None for a new one."""
     if wanted.after:
         record = await kept_turn(wanted.after.owner, "previous_response_id", engine, subject)
         await response_of(wanted.after.owner, "previous_response_id", engine)
         return _behind(record, wanted.brought)
+    if wanted.session_name:
+        return Place(session_id, None, wanted.brought)
     if wanted.conversation:
         conversation = named(wanted.conversation, CONVERSATION)
         return Place(conversation.owner if conversation else wanted.conversation, None, wanted.brought)
