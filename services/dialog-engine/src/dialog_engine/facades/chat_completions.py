@@ -1,16 +1,15 @@
 """The route of Chat Completions, as the OpenAI SDKs and the pages made for them use it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from callstream_runtime.long_texts import reading
 from dialog_engine.chat.client_calls import GivenResult
 from dialog_engine.chat.requests import MAX_NAME, SessionName, StartingRequest
 from dialog_engine.chat.resent import Resent, normalised, place_of
@@ -19,8 +18,7 @@ from dialog_engine.errors import ClientToolError
 from dialog_engine.facades.chat_answer import completion
 from dialog_engine.facades.chat_chunks import ChunkEncoder, Form, Steps
 from dialog_engine.facades.chat_request import CompletionRequest, read_request
-from dialog_engine.facades.images import RefusedError
-from dialog_engine.facades.large_bodies import place_for
+from dialog_engine.facades.large_bodies import place_for, read
 from dialog_engine.facades.names import in_named
 from dialog_engine.facades.stream import Part, stream_of
 from dialog_engine.http import described, turns
@@ -38,7 +36,6 @@ from dialog_engine.model import Brought, Leaving
 from dialog_engine.tool_calls.client_tools import outcome_of
 from plugins_contract.outcomes import TextBlock
 
-T = TypeVar("T")
 PATH = "/v1/chat/completions"
 PROTOCOL = "chat-completions"
 """Whose names of conversations these are, in the store."""
@@ -124,21 +121,6 @@ async def until_begun(sent: turns.SentTurn, engine: Services, subject: str) -> N
             async for batch in batches:
                 if batch:
                     return
-
-
-async def read(request: Request, reader: Callable[[bytes], T]) -> T:
-    """What the body of a request says, read off the event loop when it is long.
-
-    Raises:
-        ProblemError: the reader has refused it.
-    """
-    body = await request.body()
-    try:
-        return await reading(len(body), reader, body)
-    except RefusedError as error:
-        errors = [{"field": error.param, "message": str(error)}]
-        detail = f"{error.param}: {error}"
-        raise ProblemError(HTTPStatus.BAD_REQUEST, "INVALID_REQUEST", detail, errors=errors) from None
 
 
 def _form(wanted: CompletionRequest, engine: Services) -> Form:

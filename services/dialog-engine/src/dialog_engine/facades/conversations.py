@@ -10,10 +10,9 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from dialog_engine.chat.conversations import Addition
-from dialog_engine.facades.chat_completions import read
 from dialog_engine.facades.conversation_pages import ConversationItems, Order, Place, list_of
 from dialog_engine.facades.conversation_request import read_added, read_created, read_described
-from dialog_engine.facades.large_bodies import place_for
+from dialog_engine.facades.large_bodies import place_for, read
 from dialog_engine.facades.openai_objects import created
 from dialog_engine.facades.responses_ids import CONVERSATION, item_id, named
 from dialog_engine.facades.responses_kept import refused

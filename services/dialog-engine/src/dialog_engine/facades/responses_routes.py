@@ -12,8 +12,8 @@ from fastapi.responses import JSONResponse
 from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
 from dialog_engine.errors import ClientToolError
-from dialog_engine.facades.chat_completions import Place, place_of_question, read, until_begun
-from dialog_engine.facades.large_bodies import place_for
+from dialog_engine.facades.chat_completions import Place, place_of_question, until_begun
+from dialog_engine.facades.large_bodies import place_for, read
 from dialog_engine.facades.names import in_named
 from dialog_engine.facades.responses_answer import stored_response
 from dialog_engine.facades.responses_answers import Asked, answered
