@@ -14,7 +14,7 @@ from tests.support.stack import Stack
 from tests.support.waiting import wait_until_blocking
 
 SECONDS = 120.0
-far = exhaustive("minutes: the other cases are in make test")
+pytestmark = exhaustive("processes that are killed: make test has an engine that dies in test_conversations.py")
 ITEM: Any = {"type": "message", "role": "user", "content": "I have a cat."}
 REPEATED = {"x-stainless-retry-count": "1"}
 """As the package sends it with a request that it repeats."""
@@ -46,10 +46,10 @@ def _add_and_ask(client: Any, question: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "step",
     [
-        pytest.param("before SqlConversations.add", marks=far),
+        "before SqlConversations.add",
         "after SqlConversations.add",
-        pytest.param("before SqlTurns.begin", marks=far),
-        pytest.param("after SqlTurns.begin", marks=far),
+        "before SqlTurns.begin",
+        "after SqlTurns.begin",
     ],
 )
 def test_an_engine_is_killed(stack: Stack, tmp_path: Path, step: str) -> None:

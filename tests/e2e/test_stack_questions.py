@@ -14,7 +14,7 @@ from tests.support.replicas import Replica, doomed, read_to_the_end, replica
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
-far = exhaustive("minutes: the other cases are in make test")
+pytestmark = exhaustive("processes that are killed: make test has an engine that dies in test_questions.py")
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +34,12 @@ def two(stack: AskingStack) -> Generator[Replica]:
 @pytest.mark.parametrize(
     ("step", "answers"),
     [
-        pytest.param("before SqlQuestions.ask", False, marks=far),
+        ("before SqlQuestions.ask", False),
         ("after SqlQuestions.ask", False),
-        pytest.param("before SqlQuestions.answer", True, marks=far),
+        ("before SqlQuestions.answer", True),
         ("after SqlQuestions.answer", True),
-        pytest.param(OFFERED, True, marks=far),
-        pytest.param(ENQUEUED, True, marks=far),
+        (OFFERED, True),
+        (ENQUEUED, True),
     ],
 )
 def test_an_engine_is_killed(stack: AskingStack, two: Replica, tmp_path: Path, step: str, answers: bool) -> None:

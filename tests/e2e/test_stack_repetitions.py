@@ -6,12 +6,13 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.replicas import Replica, doomed, replica
 from tests.support.stack import Stack, events_of, running_stack
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
+pytestmark = exhaustive("processes that are killed: test_sent_requests.py has the same repetitions in make test")
 KEYED, COUNTED = {"Idempotency-Key": "k1"}, {"x-stainless-retry-count": "1"}
 
 

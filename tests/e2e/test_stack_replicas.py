@@ -25,7 +25,7 @@ QUESTION = "Increment the counter, answering after 2 seconds, with token running
 TAKEOVER_SECONDS = 20.0
 TOOL = "demo__delete_everything"
 SECONDS = 60.0
-far = exhaustive("a kill on the other side of the same commit")
+far = exhaustive("a kill on the other side of the same commit, or at another one")
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +80,7 @@ def client_of(engine: Replica) -> OpenAI:
     return OpenAI(base_url=url, api_key="any", http_client=DefaultHttpxClient(trust_env=False))
 
 
+@exhaustive("test_responses.py has the same at two engines, and the test above the kill")
 @promise("a response in the background is read later, from any event, and stopped at any engine")
 def test_a_response_whose_engine_was_killed_is_read_on_at_the_other(stack: Stack, two: Replica) -> None:
     with replica(stack, "three") as three, client_of(three) as here, client_of(two) as there:
@@ -125,7 +126,7 @@ def approve(engine: Replica, turn_id: str, question: dict[str, Any]) -> int:
     [
         pytest.param("before SqlParked.park", False, marks=far),
         ("after SqlParked.park", False),
-        ("before SqlApprovals.decide", True),
+        pytest.param("before SqlApprovals.decide", True, marks=far),
         pytest.param("after SqlApprovals.decide", True, marks=far),
     ],
 )

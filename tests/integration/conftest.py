@@ -10,6 +10,7 @@ from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from dialog_engine.storage.database import Database
+from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.wiring.times import EngineTimes
 from tests.integration.demo import Demo
 from tests.integration.engines import Engine, Model, Start, running_engine, settings
@@ -77,6 +78,16 @@ def start(tmp_path: Path, redis_url: str, model: Model, times: EngineTimes) -> S
         return running_engine(settings(tmp_path, **usual | changes), times=times)
 
     return started
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that ends gives its lease up no more than one that was killed."""
+
+    async def nothing(_: SqlEngines) -> None:
+        pass
+
+    monkeypatch.setattr(SqlEngines, "release", nothing)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from dialog_engine.storage.engines import SqlEngines
 from tests.integration.engines import SHORT_LEASES, Engine, Model, Start
 from tests.marks import promise
 from tests.support.waiting import wait_until
@@ -91,13 +90,10 @@ async def test_a_place_that_no_page_names_is_refused(engine: Engine, number: int
 
 @promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 @SHORT_LEASES
+@pytest.mark.usefixtures("killed")
 async def test_the_engine_of_an_edited_question_is_killed_and_the_next_one_answers_its_path(
-    start: Start, model: Model, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    start: Start, model: Model, postgres_url: str
 ) -> None:
-    async def nothing(_: SqlEngines) -> None:
-        """Like an engine that was killed, it does not give its lease up."""
-
-    monkeypatch.setattr(SqlEngines, "release", nothing)
     async with start(database_url=postgres_url) as engine:
         session, first = await sent(engine, message="one")
         await sent(engine, message="two", sessionId=session)

@@ -9,7 +9,7 @@ import pytest
 from redis import Redis as SyncRedis
 
 from plugins_contract.catalog import ApprovalPolicy
-from tests.integration.engines import Engine, Event, Model, Start, publish
+from tests.integration.engines import SHORT_LEASES, Engine, Event, Model, Start, publish
 from tests.integration.test_questions import statuses
 from tests.marks import promise
 from tests.support.fakes.worker import tool
@@ -99,6 +99,21 @@ async def test_a_call_waits_for_its_client_and_any_engine_takes_the_result(
     assert offered(model, 0) == offered(model, 1) == ["pick_colour"]
     assert events[-1].data["reason"] == "stop"
     assert await there.metric('dialog_tool_calls_total{status="succeeded",tool="client"} 1.0')
+
+
+@promise("an open call of a client outlives the kill of any engine, and its result is taken once")
+@SHORT_LEASES
+@pytest.mark.usefixtures("killed")
+async def test_another_engine_takes_the_result_when_that_of_the_call_was_killed(
+    start: Start, model: Model, postgres_url: str
+) -> None:
+    async with start(database_url=postgres_url) as there:
+        async with start(database_url=postgres_url) as here:
+            waits = await calling(here, model)
+        assert [(await waits.answer(there))[0] for _ in range(2)] == [200, 200]
+        assert (await waits.answer(there, "red"))[0] == 409
+        assert of_tools(await waits.ended(there))[-1]["status"] == "succeeded"
+    assert len(model.asked) == 2, "the turn went on once"
 
 
 @promise("the result of a client's tool is taken once, at any engine, and goes on with the turn")

@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from tests.integration.engines import Engine, Model, Start, running_engine, settings
+from tests.integration.engines import SHORT_LEASES, Engine, Model, Start, running_engine, settings
 from tests.integration.test_chat_completions import PNG, client_of, clients, model_of, sent
 from tests.integration.test_encryption import demo_servers
 from tests.marks import promise
@@ -181,6 +181,10 @@ async def test_what_comes_while_a_turn_runs_is_of_the_next_question_and_is_given
     assert (await engine.client.get(shown.content[-1].image_url)).content.startswith(b"\x89PNG")
 
 
+async def _begun(client: Any, **how: Any) -> Any:
+    return await client.responses.create(**how, background=True)
+
+
 async def _over(client: AsyncOpenAI, response: str) -> bool:
     return (await client.responses.retrieve(response)).status == "completed"
 
@@ -198,6 +202,32 @@ async def test_a_repetition_adds_nothing(clients: tuple[AsyncOpenAI, AsyncOpenAI
     assert repeated == added
     await here.conversations.items.create(first.id, items=[said("user", "And?")])
     assert [words(each) for each in await listed(there, first.id)] == ["And?", "And?", "Hi"]
+
+
+@promise(
+    "what a client adds to a conversation is there once, whenever an engine is killed, and comes before one question"
+)
+@SHORT_LEASES
+@pytest.mark.usefixtures("killed")
+async def test_an_engine_is_killed_and_the_other_one_is_sent_the_same_again(
+    start: Start, model: Model, postgres_url: str
+) -> None:
+    again: Any = {"extra_headers": {"x-stainless-retry-count": "1"}}
+    async with start(database_url=postgres_url) as living, client_of(living) as there:
+        async with start(database_url=postgres_url) as dying, client_of(dying) as here:
+            begun = await here.conversations.create(items=[said("user", "Hi")])
+            added = await here.conversations.items.create(begun.id, items=[said("user", "And?")])
+            assert await there.conversations.items.create(begun.id, items=[said("user", "And?")], **again) == added
+            question: Any = {"model": await model_of(here), "input": "Well?", "conversation": begun.id}
+            model.held.clear()
+            running = await _begun(here, **question)
+            await wait_until(lambda: model.open == 1, what="the model's stream")
+        model.held.set()
+        joined = await _begun(there, **question, **again)
+        assert joined.id == running.id
+        await wait_until(lambda: _over(there, running.id), 30, what="the end of the turn")
+        items = await listed(there, begun.id, order="asc")
+    assert [words(each) for each in items] == ["Hi", "And?", "Well?", "Hello"]
 
 
 async def test_what_cannot_be_added_is_refused_with_its_field(

@@ -11,7 +11,7 @@ from tests.integration.engines import Engine, Model
 from tests.integration.test_ai_sdk_routes import answer, post, said
 from tests.integration.test_chat_completions import client_of, model_of, read, user
 from tests.integration.test_client_tools import COLOUR
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.ui_messages import Page
 
 FUNCTION: Any = {
@@ -52,7 +52,9 @@ class Talk:
 @promise(
     "the tools of a client of another protocol are its own, and the request with their results goes on with the turn"
 )
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "document"])
+@pytest.mark.parametrize(
+    "stream", [True, pytest.param(False, marks=exhaustive("one form of the answer"))], ids=["stream", "document"]
+)
 async def test_calls_of_a_client_s_tools_come_as_tool_calls_and_their_results_go_on_with_the_turn(
     engines: tuple[Engine, Engine], model: Model, stream: bool
 ) -> None:
@@ -137,7 +139,7 @@ async def test_no_tools_are_no_tools_of_the_client_either(engine: Engine, model:
 @promise(
     "the tools of a client of another protocol are its own, and the request with their results goes on with the turn"
 )
-@pytest.mark.parametrize("version", [5, 6, 7])
+@pytest.mark.parametrize("version", [*(pytest.param(each, marks=exhaustive("another version")) for each in (5, 6)), 7])
 async def test_a_page_runs_its_tools_and_the_same_message_goes_on(engine: Engine, model: Model, version: int) -> None:
     engine.client.params = engine.client.params.set("v", version)
     model.will_call("pick_colour", "pick_colour")

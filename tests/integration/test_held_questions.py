@@ -99,6 +99,7 @@ async def test_the_child_dies(engine: Engine, asking: Asking, earlier: Earlier) 
     assert (await asking.answer(engine, question, **ACCEPT))[0] == 409
 
 
+@exhaustive("a worker of its own: the test above ends the same session")
 @promise("a question in the middle of a call is withdrawn when its session ends, and the crash table ends the call")
 async def test_a_call_that_may_run_again_asks_again(
     start: Start, redis_url: str, asking: Asking, earlier: Earlier, tmp_path: Path

@@ -26,7 +26,7 @@ from deploy.local.ports import free_port
 from deploy.local.stack import RESTARTS, run
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.processes import ROOT, Process, answers, running
 from tests.support.waiting import wait_until
 
@@ -183,6 +183,7 @@ async def ask(port: int, credential: str = "") -> str:
     return events[-2]["content"]
 
 
+@exhaustive("a dozen processes: the other tests of this file have each of the promises with fewer")
 @promise("make run answers those who have a key or a token where the environment names a way to sign in")
 @promise("make run starts a program again that ended")
 @promise("Ctrl-C on make run ends every process it started")
@@ -234,6 +235,8 @@ async def test_it_answers_starts_again_what_ended_ends_with_ctrl_c_and_finds_its
         assert await first.ended(30) == 0
 
 
+@promise("Ctrl-C on make run ends every process it started")
+@promise("a second make run finds the data of the first")
 @promise("a question that comes the moment the engine is ready finds every tool")
 @promise("make run needs no key, no Docker and no root, and a question is answered through two tool calls")
 @promise("make run keeps Redis private and secrets out of the environment of stdio servers")
@@ -284,7 +287,17 @@ os.execv(sys.executable, [sys.executable, "-m", "mcp_server_time"])
         assert b"PERMISSION_DENIED" in await run_unsigned(redis)
         await redis.aclose()
 
+        before, children = await get(port, "/v1/sessions"), children_of(process)
+        process.send(signal.SIGINT)
+        assert await process.ended(30) == 0
+        assert gone(children)
+    (folder / "mcp.json").write_text('{"mcpServers": {}}')
+    async with running(COMMAND, env=env, cwd=folder) as process:
+        await wait_until(lambda: answers(f"http://127.0.0.1:{port}/healthz"), 40, what="the engine")
+        assert await get(port, "/v1/sessions") == before
 
+
+@promise("make run starts a program again that ended")
 @promise("make run says which of its programs ended and why")
 def test_when_a_program_ends_too_often_it_is_named_and_the_others_end_too(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -310,6 +323,7 @@ def test_when_a_program_ends_too_often_it_is_named_and_the_others_end_too(
     assert output.count("fragile ended (exit code 3), see .data/logs/fragile.log. It is started again.") == RESTARTS
 
 
+@exhaustive("starts the product: the test above has the same promise with two small programs")
 @promise("make run says which of its programs ended and why")
 async def test_a_taken_port_is_named(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -22,13 +22,14 @@ from dialog_engine.storage.postgres_connection import PostgresTimes
 from dialog_engine.storage.postgres_server import check_version
 from tests.chaos.faults import BLACK_HOLE, Faults
 from tests.chaos.proxy import Proxy
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore, tool_call
 from tests.support.postgres import PASSWORD, PostgresServer, database_of
 from tests.support.waiting import wait_until, wait_until_blocking
 
 SECRET = "hunter2"
+OTHER_FAULT = exhaustive("the same with another fault")
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,7 @@ async def test_a_server_that_is_not_there_is_named() -> None:
     assert f"127.0.0.1:{port}/chat cannot be used" in text
 
 
-@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("silent", [False, pytest.param(True, marks=OTHER_FAULT)])
 async def test_a_start_waits_for_a_server_that_cannot_be_used_yet(
     server: PostgresServer, url: str, proxy: Proxy, caplog: pytest.LogCaptureFixture, silent: bool
 ) -> None:
@@ -262,7 +263,7 @@ class Held:
 
 
 @promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
-@pytest.mark.parametrize("healed", [False, True])
+@pytest.mark.parametrize("healed", [pytest.param(False, marks=OTHER_FAULT), True])
 async def test_a_server_that_is_killed_in_the_middle_of_a_unit_leaves_nothing_of_it(
     server: PostgresServer, store: EngineStore, healed: bool
 ) -> None:
@@ -289,7 +290,7 @@ async def test_a_server_that_is_killed_in_the_middle_of_a_unit_leaves_nothing_of
 
 
 @promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
-@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("silent", [pytest.param(False, marks=OTHER_FAULT), True])
 async def test_all_callers_during_an_outage_fail_in_time_together(
     server: PostgresServer, url: str, proxy: Proxy, silent: bool
 ) -> None:
@@ -405,7 +406,9 @@ def is_there(url: str) -> bool:
 
 @promise("a COMMIT whose connection is lost is neither reported wrongly nor run twice")
 @WITH_TIME
-@pytest.mark.parametrize("killed", [False, True], ids=["the server goes on", "the server is killed"])
+@pytest.mark.parametrize(
+    "killed", [False, pytest.param(True, marks=OTHER_FAULT)], ids=["the server goes on", "the server is killed"]
+)
 async def test_a_commit_whose_answer_is_lost_is_found_to_be_committed(
     server: PostgresServer, behind: PostgresDatabase, proxy: Proxy, url: str, killed: bool
 ) -> None:
@@ -427,7 +430,9 @@ async def test_a_commit_whose_answer_is_lost_is_found_to_be_committed(
 @promise("a COMMIT whose connection is lost is neither reported wrongly nor run twice")
 @promise("a commit that a killed PostgreSQL lost is not taken for one that it has")
 @WITH_TIME
-@pytest.mark.parametrize("killed", [False, True], ids=["the server goes on", "the server is killed"])
+@pytest.mark.parametrize(
+    "killed", [pytest.param(False, marks=OTHER_FAULT), True], ids=["the server goes on", "the server is killed"]
+)
 async def test_a_commit_that_never_arrived_is_found_not_to_be_committed(
     server: PostgresServer, behind: PostgresDatabase, proxy: Proxy, url: str, killed: bool
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from dialog_engine.observe.gauges import STORE_SECONDS
 from tests.integration.engines import Model, running_engine, settings
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.postgres import PostgresServer
 from tests.support.stack import running_stack
 from tests.support.waiting import wait_until
@@ -52,6 +52,7 @@ class Load:
         return [(status, took) for began, status, took in self.answers if began + took >= moment]
 
 
+@exhaustive("sixteen clients of real processes: test_postgres.py has the promise for one unit of work")
 @promise("while PostgreSQL is away every request has its 503 within a second, and what it refused is not written")
 @pytest.mark.timeout(180)
 async def test_requests_get_503_within_a_second_when_postgresql_is_killed_stopped_or_frozen() -> None:

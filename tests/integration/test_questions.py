@@ -10,7 +10,7 @@ import pytest
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
-from tests.integration.engines import Engine, Event, Model, Start
+from tests.integration.engines import SHORT_LEASES, Engine, Event, Model, Start
 from tests.integration.test_replicas import Place, place
 from tests.integration.test_worker_questions import ran, servers
 from tests.marks import promise
@@ -167,6 +167,20 @@ async def test_redis_is_wiped_and_engine_and_worker_are_new(
         assert (await asking.answer(engine, question))[0] == 200
         events = await asking.ended(engine)
     assert "accept Bonn" in str(result(events))
+    assert ran(tmp_path) == ["book None", "book canary-state to Bonn accept"]
+
+
+@promise("a server's question outlives the kill of any engine at any point, and its answer is sent once")
+@SHORT_LEASES
+@pytest.mark.usefixtures("killed")
+async def test_its_engine_is_killed(
+    start: Start, redis_url: str, postgres_url: str, asking: Asking, tmp_path: Path
+) -> None:
+    async with working(redis_url, servers(tmp_path)), ready(start, database_url=postgres_url) as there:
+        async with ready(start, database_url=postgres_url) as here:
+            [question] = await asking.begin(here)
+        assert (await asking.answer(there, question))[0] == 200
+        assert result(await asking.ended(there))["status"] == "succeeded"
     assert ran(tmp_path) == ["book None", "book canary-state to Bonn accept"]
 
 

@@ -19,7 +19,7 @@ from tests.integration.test_parked_turns import reading
 from tests.integration.test_questions import Asking, ready, result, statuses
 from tests.integration.test_replicas import Place, place
 from tests.integration.test_worker_questions import ran, servers
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.waiting import wait_until
 from tests.support.working import working
 
@@ -92,7 +92,15 @@ def ended(events: list[Event]) -> tuple[str, str]:
 
 @promise("Stop, an expiry, a lost right and a removed tool withdraw a server's question, and say why")
 @with_times(EngineTimes(gone=0.5))
-@pytest.mark.parametrize("removed", ["key", "right", "server", "tool", "stopped"])
+@pytest.mark.parametrize(
+    "removed",
+    [
+        *(pytest.param(each, marks=exhaustive("the same for another reason")) for each in ("key", "server")),
+        "right",
+        "tool",
+        "stopped",
+    ],
+)
 async def test_a_question_of_a_parked_turn_is_withdrawn_and_says_why(parked: Parked, removed: str) -> None:
     entries = json.loads((parked.folder / "mcp.json").read_text())["mcpServers"]
     match removed:

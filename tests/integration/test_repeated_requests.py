@@ -9,7 +9,7 @@ from dialog_engine.identity.api_keys import add_key, revoke_key
 from tests.integration.engines import Engine, Event, Model, Start
 from tests.integration.test_http_problems import check
 from tests.integration.test_queued_messages import hold, running
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.waiting import wait_until
 
 CHAT, SESSIONS = "/v1/chat", "/v1/sessions"
@@ -39,7 +39,11 @@ async def begun(engine: Engine) -> int:
 
 
 @promise("a request with an Idempotency-Key begins one turn, however often and at whichever engine it is sent")
-@pytest.mark.parametrize("repeated", [KEY, again(1)], ids=["key", "retry count"])
+@pytest.mark.parametrize(
+    "repeated",
+    [pytest.param(KEY, marks=exhaustive("the contract of the store has the same for a key")), again(1)],
+    ids=["key", "retry count"],
+)
 async def test_a_stream_that_was_cut_is_repeated_from_its_beginning_or_from_the_last_event(
     engines: tuple[Engine, Engine], model: Model, repeated: dict[str, str]
 ) -> None:

@@ -14,7 +14,6 @@ from redis import Redis as SyncRedis
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
 from dialog_engine.peers.control import ControlPublisher
 from dialog_engine.storage.database import Transaction
-from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
 from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.keys import Keys
@@ -75,16 +74,6 @@ async def place(
 async def engines(place: Place) -> AsyncGenerator[tuple[Engine, Engine]]:
     async with place.engines() as (here, there):
         yield here, there
-
-
-@pytest.fixture
-def killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that ends gives its lease up no more than one that was killed."""
-
-    async def nothing(_: SqlEngines) -> None:
-        pass
-
-    monkeypatch.setattr(SqlEngines, "release", nothing)
 
 
 async def said(engine: Engine, session_id: str) -> list[str]:

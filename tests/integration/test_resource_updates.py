@@ -20,7 +20,7 @@ from plugins_contract.updates import decode_update
 from tests.integration.engines import Engine, Event, Model, Start, Stream
 from tests.integration.servers.scripted import LEGACY, MODERN
 from tests.integration.servers.updating import UpdatingServer
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.forked import Forked
 from tests.support.processes import ROOT, Process, running
 from tests.support.waiting import wait_until
@@ -120,7 +120,7 @@ async def test_an_update_reaches_the_turn_that_has_read_the_resource(
 
 
 @promise("subscriptions stand again after a server or a worker was lost, or the file was changed")
-@pytest.mark.parametrize("era", [MODERN, LEGACY])
+@pytest.mark.parametrize("era", [MODERN, pytest.param(LEGACY, marks=exhaustive("the test above has both"))])
 async def test_subscriptions_are_renewed(start: Start, redis_url: str, tmp_path: Path, era: str) -> None:
     protocol = "legacy" if era == LEGACY else "auto"
     server = UpdatingServer({ONE: "1"})
@@ -183,7 +183,9 @@ async def test_a_flood_of_updates_is_at_most_one_announcement_in_a_second(
 
 
 @promise("a resource is kept as long as its server says, privately for each subject, and never where it says nothing")
-@pytest.mark.parametrize("scope", ["private", "public"])
+@pytest.mark.parametrize(
+    "scope", ["private", pytest.param("public", marks=exhaustive("test_read_cache.py has the same without parts"))]
+)
 async def test_a_read_is_answered_from_what_is_kept_until_it_is_updated(
     start: Start, redis_url: str, tmp_path: Path, scope: str
 ) -> None:

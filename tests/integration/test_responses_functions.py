@@ -10,7 +10,7 @@ from tests.integration.engines import Engine, Model, Start, publish
 from tests.integration.test_chat_completions import PNG, client_of, clients, model_of, sent
 from tests.integration.test_client_tools import COLOUR, OURS
 from tests.integration.test_responses import known, read, types
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.waiting import wait_until
 
 __all__ = ["clients"]
@@ -47,7 +47,9 @@ async def respond(client: AsyncOpenAI, *, stream: bool, **fields: Any) -> Any:
 @promise(
     "the tools of a client of another protocol are its own, and the request with their results goes on with the turn"
 )
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "document"])
+@pytest.mark.parametrize(
+    "stream", [True, pytest.param(False, marks=exhaustive("one form of the answer"))], ids=["stream", "document"]
+)
 async def test_calls_of_functions_are_items_and_their_outputs_go_on_with_the_turn_in_another_response(
     clients: tuple[AsyncOpenAI, AsyncOpenAI], model: Model, stream: bool
 ) -> None:

@@ -93,8 +93,9 @@ def cluster(folder: Path, overlay: str) -> Shell:
     return Shell(clone(folder / "clone"), env)
 
 
+@exhaustive("25 s of processor: the tests below check commands that are wrong in the same cluster")
 @promise("every block of commands in the documents for operators is run by a test")
-@pytest.mark.parametrize("overlay", [pytest.param("scale", marks=exhaustive("20 s of processor")), "small"])
+@pytest.mark.parametrize("overlay", ["scale", "small"])
 def test_the_commands_for_kubernetes_name_what_is_there(tmp_path: Path, overlay: str) -> None:
     shell = cluster(tmp_path, overlay)
     ran = 0

@@ -13,7 +13,7 @@ import pytest
 from deploy.check import OVERLAYS, built
 from deploy.prometheus_rule import LINKS, RULE, groups, prometheus_rule
 from deploy.runbook_page import PAGE, RUNBOOK, runbook_page
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support import promtool
 
 STREAM = '{stream="events.plugins",group="plugins-workers",instance="e1"}'
@@ -237,6 +237,7 @@ def merged(scenarios: Iterable[Scenario], what: Callable[[Iterable[str]], set[st
     return merged
 
 
+@exhaustive("8 s of processor in promtool: the next tests evaluate the same rules for a few series")
 @promise("the mistakes of other producers have a ticket of their own, and neither page anybody nor count as dead calls")
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(promtool.missing() is not None, reason=promtool.missing() or "")

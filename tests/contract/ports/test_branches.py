@@ -14,7 +14,7 @@ from dialog_engine.model import Done, DoneReason, Turn, Usage, UserMessage
 from dialog_engine.storage.branches import MAX_SIBLINGS
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, ToolOutcome
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import OUTCOME, EngineStore, tool_call
 
@@ -84,7 +84,7 @@ class Tree:
 
 
 @promise("a model sees the path of its turn only, and a page of a path costs as much as the page")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=exhaustive("more orders")) for seed in (0, 2))])
 async def test_the_path_that_is_shown_and_sent_is_that_of_the_leaf(storage: EngineStore, seed: int) -> None:
     rng = random.Random(seed)
     session_id, first = await session(storage)
