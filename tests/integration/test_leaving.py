@@ -10,6 +10,7 @@ from redis import Redis as SyncRedis
 
 from dialog_engine.chat.events import Readers
 from dialog_engine.chat.leaving import LeavingTimes, LeftTurns, Watch
+from dialog_engine.http.bodies import LeavingRule
 from dialog_engine.model import Leaving, Turn
 from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.catalog import ApprovalPolicy
@@ -109,6 +110,33 @@ def test_an_engine_asks_nobody_about_a_turn_that_is_read_there_and_answers_for_i
     left.look()
     left.asked("turn")
     assert (control.asked, control.answered) == (["turn"], ["turn"])
+
+
+@promise(
+    "a turn that nobody reads any more is cancelled where that was asked for, and never while it waits for its user"
+)
+def test_a_reader_that_leaves_and_comes_back_within_the_grace_does_not_lose_its_turn() -> None:
+    times, readers, now, stops = LeavingTimes(), Readers(), 0.0, list[float]()
+    turn = Turn("turn", "session", "ada", leaving=LeavingRule(None, times.grace).of(None, usually="cancel"))
+    running = SimpleNamespace(turn=turn, waits_for_user=False, stop=lambda: stops.append(now))
+    turns: Any = [running]
+    left = LeftTurns(turns, readers, Asking(), times, clock=lambda: now)
+
+    def looks(seconds: float) -> None:
+        nonlocal now
+        until = now + seconds
+        while now < until:
+            now += times.look
+            left.look()
+            left.asked("turn")
+
+    for _ in range(2):
+        with readers.reading("turn"):
+            looks(2)
+        looks(4)
+    assert stops == []
+    looks(2)
+    assert len(stops) == 1
 
 
 async def begin(engine: Engine, headers: dict[str, str]) -> tuple[str, Callable[[], Awaitable[None]]]:
