@@ -155,6 +155,7 @@ class Model:
     def __init__(self) -> None:
         self.replies: list[list[dict[str, Any]]] = []
         self.asked: list[dict[str, Any]] = []
+        self.details: dict[str, Any] = {}  # of the usage of its replies
         self.held = asyncio.Event()
         self.held.set()
         self.port = 0
@@ -213,7 +214,7 @@ class Model:
                 writer.write(_chunk({"choices": [{"delta": delta}]}))
             reason = "tool_calls" if any("tool_calls" in delta for delta in rest) else "stop"
             writer.write(_chunk({"choices": [{"delta": {}, "finish_reason": reason}]}))
-            usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+            usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10} | self.details
             writer.write(_chunk({"choices": [], "usage": usage}) + b"data: [DONE]\n\n")
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):

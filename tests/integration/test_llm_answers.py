@@ -102,8 +102,8 @@ def endless(protocol: Protocol, closed: asyncio.Event) -> Script:
     ("sent", "cost"),
     [
         (["hel"], Usage(0, 1, estimated=True)),
-        ([1, "hel", "lo"], Usage(70, 3, estimated=True)),
-        ([1, "hel", 9], Usage(70, 9)),
+        ([1, "hel", "lo"], Usage(70, 3, True, 40, 20, 1)),
+        ([1, "hel", 9], Usage(70, 9, False, 40, 20, 1)),
     ],
     ids=["no report", "text after the report", "a report after the text"],
 )

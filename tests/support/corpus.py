@@ -161,7 +161,11 @@ def _written(event: ChatEvent | LLMError, known: set[str]) -> Json:
         case StreamEnd(reason, Usage(0, 0)):
             return {"end": str(reason)}
         case StreamEnd(reason, usage):
-            return {"end": str(reason), "usage": [usage.input_tokens, usage.output_tokens]}
+            parts = [usage.cached_tokens, usage.cache_write_tokens, usage.reasoning_tokens]
+            return {
+                "end": str(reason),
+                "usage": [usage.input_tokens, usage.output_tokens, *(parts if any(parts) else ())],
+            }
         case _:
             raise TypeError(event)
 

@@ -35,7 +35,8 @@ class Protocol:
     error: Callable[[str], bytes]
     """An overload error with this message, inside a stream."""
     usage: Callable[[int, int], bytes]
-    """A report of the tokens so far, in the middle of a stream."""
+    """A report of the tokens so far, in the middle of a stream: 40 of those read are from a cache, 20 are written to
+    it, and 1 of those written is reasoning."""
 
     def client(self, url: str, *, max_retries: int = 0, timeouts: Timeouts = DEFAULT_TIMEOUTS, **options: Any) -> Model:
         """A client, for its caller to close."""
@@ -70,6 +71,15 @@ _END_TURN = anthropic_sse(
 _TEXT = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
 _THOUGHT = {"type": "thinking", "thinking": ""}
 _CALL: Json = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+_OPENAI_PARTS: Json = {
+    "prompt_tokens_details": {"cached_tokens": 40, "cache_write_tokens": 20},
+    "completion_tokens_details": {"reasoning_tokens": 1},
+}
+_ANTHROPIC_PARTS: Json = {
+    "cache_read_input_tokens": 40,
+    "cache_creation_input_tokens": 20,
+    "output_tokens_details": {"thinking_tokens": 1},
+}
 
 PROTOCOLS = {
     "openai": Protocol(
@@ -85,7 +95,7 @@ PROTOCOLS = {
         ping=b": still working\n\n",
         error=lambda words: openai_sse({"error": {"code": 529, "message": words}}),
         usage=lambda read, written: openai_sse(
-            {"choices": [], "usage": {"prompt_tokens": read, "completion_tokens": written}}
+            {"choices": [], "usage": {"prompt_tokens": read, "completion_tokens": written, **_OPENAI_PARTS}}
         ),
     ),
     "anthropic": Protocol(
@@ -101,7 +111,11 @@ PROTOCOLS = {
         ping=anthropic_sse({"type": "ping"}),
         error=lambda words: anthropic_sse({"type": "error", "error": {"type": "overloaded_error", "message": words}}),
         usage=lambda read, written: anthropic_sse(
-            {"type": "message_delta", "delta": {}, "usage": {"input_tokens": read, "output_tokens": written}}
+            {
+                "type": "message_delta",
+                "delta": {},
+                "usage": {"input_tokens": read - 60, "output_tokens": written, **_ANTHROPIC_PARTS},
+            }
         ),
     ),
 }

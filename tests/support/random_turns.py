@@ -45,6 +45,7 @@ ENDS = {
     ToolStatus.UNKNOWN: {"durationMs": 1, "error": {"code": "LOST", "message": "unknown"}},
 }
 TURN = "01a21b7e-e007-7b61-a38a-6a55b13ae2c0"
+SPENT = Usage(10, 5, cached_tokens=4, cache_write_tokens=3, reasoning_tokens=2)
 EDITED = {"a": 2}
 DECISIONS = (ApprovalStatus.APPROVED, ApprovalStatus.EDITED, ApprovalStatus.REFUSED, ApprovalStatus.EXPIRED)
 REASONS = (DoneReason.STOP, DoneReason.LENGTH, DoneReason.CANCELLED, DoneReason.ERROR)
@@ -143,7 +144,7 @@ class _Making:
         while waits:
             client_calls = len([each for each in waits if each in of_client])
             ids = tuple(each.correlation_id for each in waits)
-            self._add(WaitingForUser(len(waits) - client_calls, 0, ids, client_calls, Usage(1, 1)))
+            self._add(WaitingForUser(len(waits) - client_calls, 0, ids, client_calls, SPENT))
             if self._draw(st.booleans()):  # parked: the log goes on in the next epoch
                 self._epoch, self._seq = self._epoch + 1, 0
             self._maybe_adopted()
@@ -165,8 +166,8 @@ class _Making:
         """How the turn ends."""
         said = self._said()
         failed = [TurnFailed("LLM_ERROR", "it broke")] if reason is DoneReason.ERROR else []
-        models = {"openai:gpt": Usage(1, 2)}
-        last = [*failed, Done(TURN, reason, Usage(1, 2), 3, "openai:gpt", 1, by_model=models)]
+        models = {"openai:gpt": SPENT}
+        last = [*failed, Done(TURN, reason, SPENT, 3, "openai:gpt", 1, by_model=models)]
         self._add(*last)
         everything = enumerate([TurnStarted(TURN, "session"), *said, *last], 1)
         self.turn.rebuilt = [_frame(REBUILT_EPOCH, number, event) for number, event in everything]

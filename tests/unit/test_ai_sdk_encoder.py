@@ -60,6 +60,15 @@ STARTED = frame("1-1", "control", '{"type":"turn","status":"started","turnId":"t
 DONE = '{"reason":"stop","usage":{"inputTokens":1,"outputTokens":2},"toolCalls":0,"ttftMs":1,"turnId":"turn"}'
 
 
+USED = {"inputTokens": 10, "outputTokens": 5, "totalTokens": 15}
+NEW = {
+    "inputTokenDetails": {"noCacheTokens": 3, "cacheReadTokens": 4, "cacheWriteTokens": 3},
+    "outputTokenDetails": {"textTokens": 3, "reasoningTokens": 2},
+}
+DETAILS: dict[int, dict[str, Any]] = {5: {"reasoningTokens": 2, "cachedInputTokens": 4}, 6: NEW, 7: NEW}
+"""As `LanguageModelUsage` of the package has them."""
+
+
 def done_after(place: str) -> Frame:
     cursor = Cursor.parse(place)
     return frame(str(Cursor(cursor.epoch, cursor.seq + 1)), "done", DONE)
@@ -76,7 +85,7 @@ def test_a_page_shows_each_committed_text_once_and_every_call(turn: RandomTurn, 
     if version == 7 or not turn.resets:
         assert page.text == "".join(turn.texts)
     assert page.text.endswith(turn.texts[-1])
-    assert page.metadata["usage"] == {"inputTokens": 1, "outputTokens": 2}
+    assert page.metadata["usage"] == page.metadata["models"]["openai:gpt"] == USED | DETAILS[version]
     ended = [part["state"] for part in run_here(page)]
     assert [part["type"] for part in page.parts].count("file") == ended.count("tool-output-available")
     assert {*ended} <= {"tool-output-available", "tool-output-error", "tool-output-denied"}

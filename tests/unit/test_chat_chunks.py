@@ -33,7 +33,12 @@ def step(status: str, **details: Any) -> Event:
 
 
 def done(reason: str = "stop") -> Event:
-    return "done", {"reason": reason, "usage": {"inputTokens": 3, "outputTokens": 4}, "toolCalls": 1, "turnId": TURN}
+    return "done", {
+        "reason": reason,
+        "usage": {"inputTokens": 3, "outputTokens": 4, "cachedTokens": 2},
+        "toolCalls": 1,
+        "turnId": TURN,
+    }
 
 
 def reset(*events: Event) -> Event:
@@ -82,6 +87,10 @@ def test_usage_of_all_rounds_is_told_where_it_is_asked_for() -> None:
     *_, last, end = sent(STARTED, text("Hi"), message("Hi"), done(), form=Form("m", usage=True))
     assert last.choices == []
     assert (last.usage.prompt_tokens, last.usage.completion_tokens, last.usage.total_tokens, end) == (3, 4, 7, "[DONE]")
+    assert (last.usage.prompt_tokens_details.cached_tokens, last.usage.completion_tokens_details.reasoning_tokens) == (
+        2,
+        0,
+    )
     assert all(each.usage is None for each in sent(STARTED, text("Hi"), done())[:-1])
 
 

@@ -27,6 +27,14 @@ SAID: dict[str, Any] = {
     "reasoning": {"summary": "auto"},
 }
 
+USED = {
+    "input_tokens": 10,
+    "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 3},
+    "output_tokens": 5,
+    "output_tokens_details": {"reasoning_tokens": 2},
+    "total_tokens": 15,
+}
+
 
 def encoded(frames: Iterable[Frame], answered: str = "") -> tuple[list[Output], Response]:
     """What a reader of one response is sent, and the response."""
@@ -62,7 +70,7 @@ async def test_the_responses_of_a_turn_have_all_that_is_stored_of_it_once(
         of_client = [item.call_id for item in response.output if item.type == "function_call"]
         assert len(of_client) == len(set(of_client))
         functions |= {*of_client}
-        assert response.usage, "of the rounds so far"
+        assert response.model_dump(exclude_none=True)["usage"] == USED, "of the rounds so far"
         is_stopped = response.status == "cancelled"  # perhaps after a request for approval, before the turn waits
         if is_stopped or not (asked or of_client):
             break

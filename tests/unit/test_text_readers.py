@@ -480,7 +480,7 @@ def test_of_a_conversation_that_a_page_posts_only_what_counts_is_read() -> None:
 
 COVERED = """
 dialog_engine: facades.ai_sdk_request facades.openai_request
-    llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
+    llm.anthropic_wire llm.anthropic_encoding llm.error_classification
     llm.decoding llm.lenient_json llm.openai_client llm.openai_decoding operators.logs tool_calls.arguments
     tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls

@@ -137,7 +137,7 @@ PROMPT = sum(map(tokens_of_message, (SystemMessage("Be brief."), UserMessage("?"
         (None, "x" * 400, Usage(PROMPT, 100, estimated=True)),
         # What the provider has reported counts, and what it had not yet counted is added by the client.
         (Usage(70, 12), "x" * 400, Usage(70, 12)),
-        (Usage(70, 12, estimated=True), "x" * 400, Usage(70, 100, estimated=True)),
+        (Usage(70, 12, True, 9, 8, 7), "x" * 400, Usage(70, 100, True, 9, 8, 7)),
         (Usage(0, 120, estimated=True), "x" * 400, Usage(PROMPT, 120, estimated=True)),
     ],
     ids=["nothing reported", "all reported", "text after the report", "pieces alone"],

@@ -85,13 +85,13 @@ async def test_the_next_life_finds_the_turns_that_run_and_no_others(storage: Eng
     running = Turn(new_id(), new_id(), "ada", traceparent="00-trace", choice=choice, roles=("a", "b"), credential="key")
     await storage.turns.begin(running, "two", new_session=True)
     await storage.turns.finish(ended, None, done(ended), None)
-    await storage.calls.add_round(running, AssistantMessage("", (call(1),)), [], {}, cost=Usage(5, 2, estimated=True))
-    await storage.calls.add_round(running, AssistantMessage("", (call(2),)), [], {}, cost=Usage(9, 1))
+    await storage.calls.add_round(running, AssistantMessage("", (call(1),)), [], {}, cost=Usage(5, 2, True, 3, 1, 1))
+    await storage.calls.add_round(running, AssistantMessage("", (call(2),)), [], {}, cost=Usage(9, 1, False, 4, 2, 1))
 
     [left] = await storage.engines.adopt_own(None)
     [later] = await storage.engines.adopt_own(None)
 
-    spent = Usage(14, 3, estimated=True)
+    spent = Usage(14, 3, True, 7, 3, 2)
     assert left.turn == replace(running, epoch=2, rounds=2, usage=spent, calls=2)
     assert later.turn == replace(left.turn, epoch=3)
 
@@ -101,11 +101,12 @@ async def test_what_was_shown_beside_the_texts_of_a_turn_is_kept(storage: Engine
     turn = await begun(storage)
     message = AssistantMessage("", (one := call(1),), "hm")
     await storage.calls.add_round(turn, message, [], {one.correlation_id: REFUSED}, titles={one.correlation_id: "One"})
-    await storage.turns.finish(turn, None, replace(done(turn), left_out=3), None)
+    used = Usage(9, 8, False, 3, 2, 1)
+    await storage.turns.finish(turn, None, replace(done(turn), left_out=3, usage=used), None)
 
     found = await storage.archive.transcript("ada", turn.session_id, limit=9)
     [_, shown], [ended] = found.page.messages, found.turns
-    assert (shown.reasoning, shown.calls[0].title, ended.left_out) == ("hm", "One", 3)
+    assert (shown.reasoning, shown.calls[0].title, ended.left_out, ended.usage) == ("hm", "One", 3, used)
 
 
 @promise("tools of the engine's own are answered without a worker, and shown and stored like any other")

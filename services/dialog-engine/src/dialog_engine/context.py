@@ -88,7 +88,8 @@ def tokens_of_reply(request: ChatRequest) -> Usage:
     asked = reported.input_tokens or int(min(tokens_of_request(request), request.meter.room))
     estimated = reported.estimated or not reported.input_tokens
     read = request.meter.read // _BYTES_PER_TOKEN if estimated else 0
-    return Usage(asked, max(reported.output_tokens, read), estimated)
+    answered = max(reported.output_tokens, read)
+    return replace(reported, input_tokens=asked, output_tokens=answered, estimated=estimated)
 
 
 # --- What fits ---

@@ -86,7 +86,13 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
 def usage_view(usage: Usage) -> dict[str, int | bool]:
     """Usage as the protocol shows it."""
     counted: dict[str, int | bool] = {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens}
-    return counted | ({"estimated": True} if usage.estimated else {})
+    known = {
+        "estimated": usage.estimated,
+        "cachedTokens": usage.cached_tokens,
+        "cacheWriteTokens": usage.cache_write_tokens,
+        "reasoningTokens": usage.reasoning_tokens,
+    }
+    return counted | {name: value for name, value in known.items() if value}
 
 
 def _of_call(call: ToolCall, server: str, round_number: int) -> dict[str, Any]:

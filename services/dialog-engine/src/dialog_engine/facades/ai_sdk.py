@@ -15,17 +15,20 @@ from dialog_engine.chat.events import Frame
 from dialog_engine.facades.ai_sdk_calls import Calls
 from dialog_engine.facades.ai_sdk_types import AskedName, Chunk, Data, FinishReason
 from dialog_engine.facades.encoder import Encoder, Numbers, Output, data_of, delta_of, text_of
+from dialog_engine.facades.usage import of_ui_message
 
 Version = Literal[5, 6, 7]
 VERSION: Version = 6
 """The version that is taken for a request that names none."""
 ASKS_SINCE = 6
 """The first version in which people approve calls."""
+DETAILS_SINCE = 6
+"""The first version whose usage has the details in objects of their own."""
 RESETS_SINCE = 7
 """The first version in which a step can be taken back."""
 DONE = b"data: [DONE]\n\n"
 
-_METADATA = ("usage", "models", "model", "reason")
+_METADATA = ("model", "reason")
 _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "content_filter": "content-filter"}
 
 
@@ -116,8 +119,14 @@ class AiSdkEncoder(Encoder):
     def _done(self, done: dict[str, Any]) -> bytes:
         aborted = encoded({"type": "abort"}) if done["reason"] == "cancelled" else b""
         metadata = self._ids | {name: done[name] for name in _METADATA if name in done}
+        metadata["usage"] = self._usage(done["usage"])
+        if "models" in done:
+            metadata["models"] = {name: self._usage(each) for name, each in done["models"].items()}
         reason = "error" if self._failed else _FINISH.get(done["reason"], "other")
         return self._ended(aborted, reason, metadata)
+
+    def _usage(self, used: dict[str, Any]) -> dict[str, Any]:
+        return of_ui_message(used, flat=self._version < DETAILS_SINCE)
 
     def _ended(self, before: bytes, reason: FinishReason, metadata: dict[str, Any] | None = None) -> bytes:
         data = self._message.beginning() + self._message.step_closed() + before

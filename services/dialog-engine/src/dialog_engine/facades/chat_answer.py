@@ -13,9 +13,9 @@ from dialog_engine.facades.chat_chunks import (
     Steps,
     client_call,
     completion_id,
-    usage_of,
 )
 from dialog_engine.facades.openai_objects import created
+from dialog_engine.facades.usage import of_completion
 from dialog_engine.http import views
 from dialog_engine.http.plain import WaitsFor
 from dialog_engine.http.problems import ProblemError
@@ -56,7 +56,7 @@ def completion(
         "created": created(record.turn_id),
         "model": form.model,
         "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
-        "usage": usage_of({"usage": usage_view(record.usage)}),
+        "usage": of_completion(usage_view(record.usage)),
     }
 
 

@@ -16,6 +16,7 @@ from dialog_engine.chat import events
 from dialog_engine.chat.events import Frame
 from dialog_engine.facades.encoder import Encoder, Numbers, Output, data_of, delta_of, text_of
 from dialog_engine.facades.openai_objects import created, error_object
+from dialog_engine.facades.usage import of_completion
 
 END = b"data: [DONE]\n\n"
 _GAP = r"\n\n"
@@ -53,12 +54,6 @@ def client_call(step: Mapping[str, Any]) -> dict[str, Any]:
     """A call that the client runs. Its id is the correlation id: those of providers are not unique."""
     function = {"name": step["toolName"], "arguments": msgspec.json.encode(step["arguments"]).decode()}
     return {"id": step["correlationId"], "type": "function", "function": function}
-
-
-def usage_of(event: Mapping[str, Any]) -> dict[str, int]:
-    """The usage of a turn over all its rounds until this event."""
-    asked, answered = event["usage"]["inputTokens"], event["usage"]["outputTokens"]
-    return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
 
 
 class ChunkEncoder(Encoder):
@@ -170,7 +165,7 @@ class ChunkEncoder(Encoder):
         """The chunk with the usage that an event says, if it was asked for."""
         if not self._form.usage or "usage" not in event:
             return b""
-        return _event({**self._head, "choices": [], "usage": usage_of(event)})
+        return _event({**self._head, "choices": [], "usage": of_completion(event["usage"])})
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
         return _event({**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})

@@ -20,6 +20,7 @@ from dialog_engine.facades.responses_ids import item_id, response_id
 from dialog_engine.facades.responses_parts import Part, inside, part_of
 from dialog_engine.facades.responses_sent import Sent
 from dialog_engine.facades.responses_shown import show
+from dialog_engine.facades.usage import of_response
 
 Json = dict[str, Any]
 
@@ -156,14 +157,7 @@ class ResponseEncoder(Encoder):
     def _spent(self, data: Json) -> None:
         """The response ends with the usage of all rounds of its turn so far, which this event says."""
         if used := data.get("usage"):
-            asked, answered = used["inputTokens"], used["outputTokens"]
-            self._head["usage"] = {
-                "input_tokens": asked,
-                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-                "output_tokens": answered,
-                "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": asked + answered,
-            }
+            self._head["usage"] = of_response(used)
 
     def _end(self, event: str, status: str) -> None:
         if not self._sent.begun:

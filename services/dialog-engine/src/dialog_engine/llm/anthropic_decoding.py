@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
+from dialog_engine.llm.anthropic_wire import Block, Delta, Event, TokenCount, decode_event, usage_of
 from dialog_engine.llm.decoding import NONE_REPORTED, Decoder, Framing, SSEParser, is_complete
 from dialog_engine.llm.error_classification import ErrorClassifier
-from dialog_engine.llm.lenient_json import Tokens, Wire, decode, join_arguments
+from dialog_engine.llm.lenient_json import join_arguments
 from dialog_engine.llm.openai_decoding import CUT_OFF, mint_call_id
 from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent, Usage
 
@@ -25,71 +26,6 @@ _REASONS = {
     "pause_turn": FinishReason.LENGTH,  # the provider paused a long turn
     "refusal": FinishReason.CONTENT_FILTER,
 }
-
-
-class TokenCount(Wire):
-    """Token counts so far; those of a later event replace those of an earlier one."""
-
-    input_tokens: Tokens | None = None
-    cache_creation_input_tokens: Tokens | None = None
-    cache_read_input_tokens: Tokens | None = None
-    output_tokens: Tokens | None = None
-
-
-class Block(Wire):
-    """The start of a content block, or a whole one."""
-
-    type: str | None = None
-    text: str | None = None
-    thinking: str | None = None
-    signature: str | None = None
-    data: str | None = None
-    id: str | None = None
-    name: str | None = None
-    input: dict[str, Any] | None = None
-
-
-class Delta(Wire):
-    """A piece of a content block, or of the message itself."""
-
-    text: str | None = None
-    partial_json: str | None = None
-    thinking: str | None = None
-    signature: str | None = None
-    stop_reason: str | None = None
-
-
-class Message(Wire):
-    """The message as it stands at its start."""
-
-    usage: TokenCount | None = None
-
-
-class Event(Wire):
-    """One event of the stream, or the whole of an answer that is not streamed."""
-
-    type: str | None = None
-    index: int | None = None
-    message: Message | None = None
-    content_block: Block | None = None
-    delta: Delta | None = None
-    usage: TokenCount | None = None
-    content: list[Block] | None = None
-    stop_reason: str | None = None
-    error: Any = None
-    """The error that the provider reports, in any form; falsy without one."""
-
-
-_event_decoder = msgspec.json.Decoder(Event)
-
-
-def decode_event(data: bytes) -> Event:
-    """Read one payload.
-
-    Raises:
-        ValueError: it is not JSON.
-    """
-    return decode(data, _event_decoder, Event)
 
 
 class Thought(msgspec.Struct, frozen=True):
@@ -227,11 +163,9 @@ class AnthropicAssembler:
             tokens.cache_creation_input_tokens or known.cache_creation_input_tokens,
             tokens.cache_read_input_tokens or known.cache_read_input_tokens,
             tokens.output_tokens or known.output_tokens,
+            tokens.output_tokens_details or known.output_tokens_details,
         )
-        # The provider counts input that is written to or read from its cache separately.
-        now = self._tokens
-        read = (now.input_tokens, now.cache_creation_input_tokens, now.cache_read_input_tokens)
-        self.usage = Usage(sum(count or 0 for count in read), now.output_tokens or 0)
+        self.usage = usage_of(self._tokens)
 
 
 def _arguments(part: _Part) -> str:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import groupby
 from typing import Protocol, cast
 
@@ -13,6 +14,15 @@ from dialog_engine.model import LLMEvent, ReasoningDelta, TextDelta, Usage
 
 NONE_REPORTED = Usage()
 """The usage before the first report."""
+
+
+def parts_bounded(usage: Usage) -> Usage:
+    """The usage with no part above what it is a part of: some providers count reasoning beside the output."""
+    cached = min(usage.cached_tokens, usage.input_tokens)
+    written = min(usage.cache_write_tokens, usage.input_tokens - cached)
+    reasoning = min(usage.reasoning_tokens, usage.output_tokens)
+    return replace(usage, cached_tokens=cached, cache_write_tokens=written, reasoning_tokens=reasoning)
+
 
 MAX_VALUES = 100_000
 """The most values of one message of a provider, with those in its lists and objects: each becomes an object."""
@@ -164,7 +174,7 @@ class Decoder(ABC):
         """What the provider has reported of the cost so far. Each piece that came since is counted as one token."""
         unreported = self.pieces - self._pieces_reported
         known = self._reported
-        return Usage(known.input_tokens, known.output_tokens + unreported, estimated=unreported > 0)
+        return replace(known, output_tokens=known.output_tokens + unreported, estimated=unreported > 0)
 
     @property
     @abstractmethod

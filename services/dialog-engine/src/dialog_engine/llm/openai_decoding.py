@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from dialog_engine.errors import LLMStreamBrokenError
-from dialog_engine.llm.decoding import NONE_REPORTED, Decoder, SSEParser, is_complete
+from dialog_engine.llm.decoding import NONE_REPORTED, Decoder, SSEParser, is_complete, parts_bounded
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.lenient_json import join_arguments, salvage
 from dialog_engine.llm.openai_boundaries import Boundaries, Slot, text_of
 from dialog_engine.llm.openai_wire import (
     CallDelta,
     Chunk,
+    CompletionDetails,
     Delta,
+    PromptDetails,
     ReasoningDetails,
     TokenCount,
     bare_error,
@@ -59,6 +61,20 @@ def mint_call_id() -> str:
     return f"call_{secrets.token_hex(12)}"
 
 
+def counted(tokens: TokenCount, known: Usage) -> Usage:
+    """The usage after a count. Providers that count in several chunks repeat earlier counts, or send 0."""
+    asked = tokens.prompt_tokens_details or PromptDetails()
+    answered = tokens.completion_tokens_details or CompletionDetails()
+    usage = Usage(
+        tokens.prompt_tokens or known.input_tokens,
+        tokens.completion_tokens or known.output_tokens,
+        cached_tokens=asked.cached_tokens or known.cached_tokens,
+        cache_write_tokens=asked.cache_write_tokens or known.cache_write_tokens,
+        reasoning_tokens=answered.reasoning_tokens or known.reasoning_tokens,
+    )
+    return parts_bounded(usage)
+
+
 class MessageAssembler:
     """Assembles one assistant message of `model`. Text and reasoning are returned at once, tool calls at the end.
 
@@ -93,14 +109,14 @@ class MessageAssembler:
         """Add the next chunk. Returns the text and reasoning in it."""
         events: list[LLMEvent] = []
         if chunk.usage is not None:
-            self._count(chunk.usage)
+            self.usage = counted(chunk.usage, self.usage)
         for choice in chunk.choices or ():
             if choice.delta is not None:
                 self._read(choice.delta, events)
             if choice.message is not None:
                 self._read_whole(choice.message, events)
             if choice.usage is not None:
-                self._count(choice.usage)
+                self.usage = counted(choice.usage, self.usage)
             if choice.finish_reason:
                 self.finish_reason = choice.finish_reason
         return events
@@ -223,12 +239,6 @@ class MessageAssembler:
         if slot is self._current and arguments.strip() in ("", "{}"):
             return True  # the arguments were still to come: some providers begin with an empty object
         return arguments != "" and not is_complete(arguments)
-
-    def _count(self, tokens: TokenCount) -> None:
-        # Providers that count in several chunks repeat earlier counts, or send 0.
-        self.usage = Usage(
-            tokens.prompt_tokens or self.usage.input_tokens, tokens.completion_tokens or self.usage.output_tokens
-        )
 
 
 _chunks = msgspec.json.Decoder(Chunk)

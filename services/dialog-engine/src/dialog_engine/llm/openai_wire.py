@@ -42,11 +42,26 @@ class Delta(Wire):
     function_call: FunctionDelta | None = None
 
 
+class PromptDetails(Wire):
+    """What a part of the prompt was. Few providers say what was written to a cache."""
+
+    cached_tokens: Tokens | None = None
+    cache_write_tokens: Tokens | None = None
+
+
+class CompletionDetails(Wire):
+    """What a part of the completion was."""
+
+    reasoning_tokens: Tokens | None = None
+
+
 class TokenCount(Wire):
     """Token counts so far."""
 
     prompt_tokens: Tokens | None = None
     completion_tokens: Tokens | None = None
+    prompt_tokens_details: PromptDetails | None = None
+    completion_tokens_details: CompletionDetails | None = None
 
 
 class Choice(Wire):

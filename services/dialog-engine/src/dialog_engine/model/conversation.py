@@ -12,21 +12,38 @@ from plugins_contract.choice import ToolChoice
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as counted by the provider, or in part an estimate."""
+    """Tokens as counted by the provider, or in part an estimate.
+
+    Of the input, `cached_tokens` were read from the provider's cache, and `cache_write_tokens` were written to it; of
+    the output, `reasoning_tokens` are the model's reasoning. They are 0 where the provider does not report them.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     estimated: bool = False
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.estimated or other.estimated,
+            self.cached_tokens + other.cached_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
         )
 
     def __sub__(self, other: "Usage") -> "Usage":
-        return Usage(self.input_tokens - other.input_tokens, self.output_tokens - other.output_tokens, self.estimated)
+        return Usage(
+            self.input_tokens - other.input_tokens,
+            self.output_tokens - other.output_tokens,
+            self.estimated,
+            self.cached_tokens - other.cached_tokens,
+            self.cache_write_tokens - other.cache_write_tokens,
+            self.reasoning_tokens - other.reasoning_tokens,
+        )
 
 
 @dataclass(slots=True)

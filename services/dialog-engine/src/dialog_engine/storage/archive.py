@@ -19,7 +19,8 @@ from dialog_engine.chat.archive import (
 )
 from dialog_engine.chat.ports import History, OpenCalls
 from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError
-from dialog_engine.model import NOTHING_BROUGHT, MediaInStore, MediaOfUser, ToolCall, Turn, TurnFailed, Usage
+from dialog_engine.model import NOTHING_BROUGHT, MediaInStore, MediaOfUser, ToolCall, Turn, TurnFailed
+from dialog_engine.storage import token_counts
 from dialog_engine.storage.branches import LEAF, PARENT, PATH, PATH_BEFORE, PREVIOUS
 from dialog_engine.storage.brought import brought_of, image_of
 from dialog_engine.storage.database import Row, placeholders
@@ -83,11 +84,10 @@ _ASKED = (
     " c.outcome IS NULL AND a.decision IS NULL DESC, c.message_id DESC, c.ordinal DESC LIMIT 2"
 )
 _TURN = (
-    "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, estimated, ttft_ms, error_code,"
+    f"SELECT turn_id, s.session_id, status, reason, {token_counts.COLUMNS}, ttft_ms, error_code,"
     " error_message, t.created_at, finished_at, t.model,"
     " (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id) AS tool_calls, credential, left_out,"
-    f" {PARENT} AS parent, t.owner, t.epoch"
-    " FROM turns t JOIN sessions s USING (session_id)"
+    f" {PARENT} AS parent, t.owner, t.epoch FROM turns t JOIN sessions s USING (session_id)"
 )
 _CHILDREN = (
     "SELECT parent_turn_id, turn_id FROM turns WHERE session_id = $1 AND parent_turn_id IN ({})"
@@ -285,7 +285,7 @@ def _turn_record(row: Row) -> TurnRecord:
         row.session_id,
         row.status,
         row.reason,
-        Usage(row.input_tokens, row.output_tokens, bool(row.estimated)),
+        token_counts.usage_of(row),
         row.ttft_ms,
         TurnFailed(row.error_code, row.error_message or "") if row.error_code else None,
         row.created_at,

@@ -8,6 +8,7 @@ import msgspec
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import ToolCallFinished
 from dialog_engine.model import CLIENT_SERVER, AssistantMessage, ToolCall, Turn, Usage
+from dialog_engine.storage import token_counts
 from dialog_engine.storage.audit import NAME_MAX, fitted
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.fence import fence
@@ -23,11 +24,7 @@ from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, 
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_contract.questions import round_id
 
-_ADD_ROUND = (
-    ", rounds = rounds + 1, input_tokens = input_tokens + $input_tokens,"
-    " output_tokens = output_tokens + $output_tokens, estimated = estimated | $estimated,"
-    " model = coalesce($model, model)"
-)
+_ADD_ROUND = f", rounds = rounds + 1, {token_counts.ADD}, model = coalesce($model, model)"
 _ADD_MESSAGE = (
     "INSERT INTO messages (session_id, turn_id, role, content, reasoning, interrupted, created_at, number)"
     " VALUES ($session_id, $turn_id, $role, $content, $reasoning, $interrupted, now_ms(),"
@@ -89,14 +86,9 @@ class SqlCalls(CallStore):
         of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}
         classes: dict[str, str] = {request.correlation_id: request.execution_class for request in requests}
         classes |= {each: CLIENT_CLASS for each, question in questions.items() if question.by_client}
-        spent = {
-            "input_tokens": cost.input_tokens,
-            "output_tokens": cost.output_tokens,
-            "estimated": int(cost.estimated),
-        }
 
         def unit(tx: StoreTransaction) -> int:
-            fence(tx, turn, _ADD_ROUND, **spent, model=model or None)
+            fence(tx, turn, _ADD_ROUND, **token_counts.parameters(cost), model=model or None)
             added = insert_message(tx, turn, "assistant", message)
             tx.execute_many(
                 _ADD_CALL,

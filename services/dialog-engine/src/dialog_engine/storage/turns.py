@@ -7,8 +7,8 @@ from dialog_engine.chat.ports import Ended, TurnStore
 from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import Candidate, HeldReason
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
-from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage
-from dialog_engine.storage import branches
+from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed
+from dialog_engine.storage import branches, token_counts
 from dialog_engine.storage.added_items import with_added
 from dialog_engine.storage.beginnings import begin_turn, left_by
 from dialog_engine.storage.brought import brought_for, keep_brought
@@ -31,8 +31,8 @@ _FIRST = (
     " AND withdrawn_at IS NULL) AS ahead ORDER BY waits, place LIMIT 1"
 )
 _FINISH = (
-    "UPDATE turns SET status = $status, reason = $reason, input_tokens = $input_tokens, output_tokens = $output_tokens,"
-    " estimated = $estimated, ttft_ms = $ttft_ms, model = coalesce($model, model), error_code = $error_code,"
+    f"UPDATE turns SET status = $status, reason = $reason, {token_counts.SET},"
+    " ttft_ms = $ttft_ms, model = coalesce($model, model), error_code = $error_code,"
     " error_message = $error_message, left_out = $left_out, finished_at = now_ms() WHERE turn_id = $turn_id"
     " AND owner = $owner AND epoch = $epoch AND status = 'running' RETURNING finished_at, model"
 )
@@ -97,9 +97,7 @@ class SqlTurns(TurnStore):
                 _FINISH,
                 status=_status(done.reason),
                 reason=done.reason,
-                input_tokens=done.usage.input_tokens,
-                output_tokens=done.usage.output_tokens,
-                estimated=int(done.usage.estimated),
+                **token_counts.parameters(done.usage),
                 ttft_ms=done.ttft_ms,
                 model=done.model,
                 error_code=failure.code if failure else None,
@@ -193,7 +191,7 @@ def in_session(tx: StoreTransaction, turn: Turn, text: str) -> Turn:
 
 
 TURN_COLUMNS = (
-    "turn_id, session_id, epoch, rounds, traceparent, roles, credential, input_tokens, output_tokens, estimated,"
+    f"turn_id, session_id, epoch, rounds, traceparent, roles, credential, {token_counts.COLUMNS},"
     " chosen_model, tool_mode, chosen_tools, model, ttft_ms, leave_ms"
 )
 """What `turn_of` needs of the row of a turn."""
@@ -218,7 +216,7 @@ def turn_of(tx: SealedTransaction, row: Row) -> Turn:
         row.epoch,
         row.rounds,
         row.traceparent,
-        Usage(row.input_tokens, row.output_tokens, bool(row.estimated)),
+        token_counts.usage_of(row),
         Choice(row.chosen_model, row.tool_mode, decode_choice(row.chosen_tools)),
         roles_of(row),
         credential=row.credential,

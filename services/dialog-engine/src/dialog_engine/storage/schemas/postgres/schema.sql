@@ -61,7 +61,10 @@ CREATE TABLE turns (
     path_before    bigint, -- the messages before it on its path; NULL: all those before it in the session
     parked_until   bigint, -- on the clock of Redis: when the first question of a parked turn expires
     leave_ms       bigint, -- how long it runs on after its last reader has left; NULL: to its end; below 0 once it was parked
-    question_digest TEXT -- keyed, of the question as it is compared
+    question_digest TEXT, -- keyed, of the question as it is compared
+    cached_tokens bigint NOT NULL DEFAULT 0, -- of input_tokens, those that were read from the cache of the provider
+    cache_write_tokens bigint NOT NULL DEFAULT 0, -- those that were written to it
+    reasoning_tokens bigint NOT NULL DEFAULT 0 -- of output_tokens
 );
 -- One turn at a time per session: held by the database, not by a check before it.
 CREATE UNIQUE INDEX one_running_turn ON turns (session_id) WHERE status = 'running';
