@@ -37,6 +37,7 @@ CHAT = st.fixed_dictionaries(
         "tool_choice": st.sampled_from(["auto", "none"]),
     },
 )
+METADATA = st.dictionaries(WORDS, WORDS, max_size=2)
 RESPONSE = st.fixed_dictionaries(
     {"model": st.just(MODEL), "input": st.one_of(WORDS, MESSAGES)},
     optional={
@@ -45,8 +46,18 @@ RESPONSE = st.fixed_dictionaries(
         "instructions": WORDS,
         "max_output_tokens": st.integers(16, 1_000),
         "text": st.fixed_dictionaries({"format": FORMAT}),
-        "metadata": st.dictionaries(WORDS, WORDS, max_size=2),
+        "metadata": METADATA,
     },
+)
+ITEM = {"type": "message", "role": "user", "content": "Hi"}
+_KEPT: dict[Any, st.SearchStrategy[Any]] = {"type": st.just("message"), "id": WORDS, "status": st.just("completed")}
+ITEMS: st.SearchStrategy[list[dict[str, Any]]] = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "assistant", "system", "developer"]), "content": WORDS},
+        optional=_KEPT,
+    ),
+    min_size=1,
+    max_size=3,
 )
 UI_MESSAGE = st.fixed_dictionaries(
     {
@@ -62,6 +73,9 @@ UI_CHAT = st.fixed_dictionaries(
 ACCEPTED: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "POST /v1/chat/completions": CHAT,
     "POST /v1/responses": RESPONSE,
+    "POST /v1/conversations": st.fixed_dictionaries({}, optional={"items": ITEMS, "metadata": METADATA}),
+    "POST /v1/conversations/{conversation_id}": st.fixed_dictionaries({"metadata": METADATA}),
+    "POST /v1/conversations/{conversation_id}/items": st.fixed_dictionaries({"items": ITEMS}),
     "POST /v1/ai-sdk/chat": UI_CHAT,
 }
 """By the label of an operation."""

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 from schemathesis.specs.openapi import checks as openapi_checks
 
-from tests.fuzz.facade_bodies import ACCEPTED, MODEL
+from tests.fuzz.facade_bodies import ACCEPTED, ITEM, MODEL
 from tests.fuzz.limits import TIMES
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
@@ -45,7 +45,7 @@ CHECKS: list[Any] = [
 ]
 SECONDS = 15.0
 """How long one answer may take, with a whole event stream."""
-FACADES = ("/v1/chat/completions", "/v1/models", "/v1/responses", "/v1/ai-sdk/")
+FACADES = ("/v1/chat/completions", "/v1/models", "/v1/responses", "/v1/conversations", "/v1/ai-sdk/")
 EXAMPLES = 3
 """The requests of one attempt for one operation."""
 UNLIMITED = {"subject_requests_per_minute": 0, "subject_max_turns": 0, "subject_max_streams": 0}
@@ -67,12 +67,16 @@ class Api:
         await asyncio.to_thread(self._try, operation, known, random.randrange(1 << 32), counts, accepted)
 
     async def _known(self) -> dict[str, str]:
-        """A session, a turn, a response and a model, by the names that they have in paths."""
+        """A session with an item that waits, a turn, a response and a model, by the names that they have in paths."""
         body = {"model": MODEL, "input": "Hi"}
         answer = await self.engine.client.post("/v1/responses", json=body, headers=AUTHORIZATION)
         assert answer.status_code == 200, answer.text
         session_id = answer.headers["x-session-id"]
+        items = f"/v1/conversations/{session_id}/items"
+        added = await self.engine.client.post(items, json={"items": [ITEM]}, headers=AUTHORIZATION)
+        assert added.status_code == 200, added.text
         known = {"session_id": session_id, "chat_id": session_id, "response_id": answer.json()["id"]}
+        known |= {"conversation_id": session_id, "item_name": added.json()["last_id"]}
         return {**known, "name": MODEL, "turn_id": answer.headers["x-turn-id"]}
 
     def _try(self, operation: Any, known: dict[str, str], number: int, counts: Counter[str], accepted: bool) -> None:
@@ -96,6 +100,8 @@ class Api:
                 case.body = body
             if exists:
                 case.path_parameters.update({name: known[name] for name in case.path_parameters if name in known})
+            if accepted and "after" in (case.query or ()):
+                case.query["after"] = known["item_name"]
             headers = AUTHORIZATION if key else {}
             with warnings.catch_warnings(action="ignore"):
                 response = case.call(base_url=self.engine.url, headers=headers, timeout=SECONDS)

@@ -27,6 +27,8 @@ from plugins_contract.messages import new_id
 
 PATH = "/v1/conversations"
 _ADDS = described.BODY | described.NOT_FOUND | described.CONFLICT
+_UNKNOWN_PLACE = described.problems((HTTPStatus.BAD_REQUEST,))
+"""`after` is not the id of an item."""
 _ITEMS = "/conversations/{conversation_id}/items"
 _ITEM = f"{_ITEMS}/{{item_name}}"
 
@@ -103,7 +105,9 @@ async def add_items(
         return _json(list_of(await items.added(added)))
 
 
-@router.get(_ITEMS, responses=described.NOT_FOUND, dependencies=[Depends(included), Depends(large_answer)])
+@router.get(
+    _ITEMS, responses=described.NOT_FOUND | _UNKNOWN_PLACE, dependencies=[Depends(included), Depends(large_answer)]
+)
 async def list_items(
     conversation_id: str,
     engine: Engine,
