@@ -104,7 +104,9 @@ def test_a_call_waits_for_its_user_and_the_answer_and_the_conversation_go_on(
         return there.http.get("/v1/me/pending").json()["approvals"]
 
     with ThreadPoolExecutor(1) as thread:
-        asking = thread.submit(client.ask, [here], question, after, approves=approves)
+        # A client whose user decides says so to the other engine.
+        asked = engines if client.kind.decides else [here]
+        asking = thread.submit(client.ask, asked, question, after, approves=approves)
         if not client.kind.decides:
             [call] = wait_until_blocking(pending, 60, what="the question")
             decision = {"decision": "approve", "hash": call["hash"]} if approves else {"decision": "refuse"}

@@ -1,5 +1,5 @@
 // The chat of `@ai-sdk/react`, as `useChat` has it, with the transport of `ai`; without a browser.
-import { answers, asked, load, run } from "./driver.mjs";
+import { answers, asked, elsewhere, load, run } from "./driver.mjs";
 
 const { Chat } = load("@ai-sdk/react");
 const ai = load("ai");
@@ -12,6 +12,7 @@ let ids = 0;
 
 await answers(async (question, url, cut, again) => {
   const api = `${url}/v1/ai-sdk/chat`;
+  let posts = 0; // the first one asks the question
   const chat = new Chat({
     id: asked.chat,
     messages,
@@ -20,6 +21,10 @@ await answers(async (question, url, cut, again) => {
       api: `${api}?v=${version}`,
       headers,
       body,
+      fetch(address, init) {
+        const goesOn = init.method === "POST" && posts++;
+        return fetch(goesOn ? address.replace(url, elsewhere) : address, init);
+      },
       prepareReconnectToStreamRequest: ({ id }) => ({ api: `${api}/${id}/stream?v=${version}` }),
     }),
     sendAutomaticallyWhen: (given) => complete.some((isComplete) => isComplete?.(given)),

@@ -5,7 +5,7 @@ import { createRequire } from "node:module";
 
 export const load = createRequire(`${process.argv[2]}/package.json`);
 export const asked = JSON.parse(readFileSync(0));
-// Where a client goes on that has run a tool of its own.
+// Where a client goes on that has run a tool of its own, or whose user has decided about a call.
 export const elsewhere = asked.urls.at(-1);
 // What was said in the chat, as the client keeps it.
 export const said = [];

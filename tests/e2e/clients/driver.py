@@ -8,7 +8,7 @@ from typing import Any
 
 asked: dict[str, Any] = json.load(sys.stdin)
 elsewhere: str = asked["urls"][-1]
-"""Where a client goes on that has run a tool of its own."""
+"""Where a client goes on that has run a tool of its own, or whose user has decided about a call."""
 said: list[Any] = []
 """What was said in the chat, as the client keeps it."""
 _ran: list[Any] = []
