@@ -3,7 +3,7 @@ the page begins; behind them are the messages that wait, and what was added and 
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -54,11 +54,19 @@ class ConversationItems:
         return _added_items(found)
 
     async def page(self, after: str, limit: int, order: Order) -> Json:
-        """The items behind the one with the id `after`, '' for none, as far as the page goes.
+        """The items behind the one with the id `after`, '' for none, as far as the page goes. A message that has begun
+        meanwhile was perhaps neither seen on the path nor among those that wait: then the page is read again.
 
         Raises:
             ProblemError: no item has this id.
         """
+        page = await self._page(after, limit, order)
+        now = await self.engine.conversations.find(self.subject, self.conversation.session_id)
+        if now.leaf_turn_id != self.conversation.leaf_turn_id:
+            return await replace(self, conversation=now).page(after, limit, order)
+        return page
+
+    async def _page(self, after: str, limit: int, order: Order) -> Json:
         found: list[Json] = []
         size, more, seen = 0, False, not after
         async with aclosing(self._sections(after, limit, order)) as sections:
