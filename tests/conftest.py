@@ -27,7 +27,7 @@ from plugins_contract.keys import Keys
 from tests.marks import exhaustive
 from tests.support.forked import start_hosts
 from tests.support.leaks import leaked_keys
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, share_new_data
 from tests.support.servers import KINDS, LocalServer, Servers, embedded_binary, missing
 
 ONE_BY_ONE = ("tests/chaos/test_scenarios.py", "tests/chaos/test_guard_mutations.py")
@@ -46,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _use_own_ports(number, count)
     else:
         start_hosts()
+        share_new_data()
 
 
 def _of_xdist() -> tuple[int, int]:

@@ -11,7 +11,7 @@ from dialog_engine.model import ApprovalStatus, Turn
 from dialog_engine.storage.engines import LONG_MS
 from dialog_engine.tool_calls.values import Decision
 from plugins_contract.messages import EVENT_TYPE, decode_request
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import LEASE_MS, OUTCOME, EngineStore, mailbox_of, requested, tool_call
 
@@ -282,8 +282,9 @@ async def everything(store: EngineStore) -> list[object]:
 
 
 @promise("an engine that lost a turn writes nothing of it, not even at the moment of the adoption")
+@pytest.mark.parametrize("races", [30, pytest.param(100, marks=exhaustive("more of them"))])
 async def test_a_turn_that_is_adopted_while_its_owner_writes_is_written_by_one_of_them(
-    a: EngineStore, b: EngineStore
+    a: EngineStore, b: EngineStore, races: int
 ) -> None:
     random.seed(1)
     seen = await b.seen(a)
@@ -302,7 +303,7 @@ async def test_a_turn_that_is_adopted_while_its_owner_writes_is_written_by_one_o
         adopted = await b.engines.adopt(seen, 1)
         return await answered(b, adopted[0].turn, correlation_id) if adopted else ""
 
-    for race in range(100):
+    for race in range(races):
         turn = await begin(a.turns, "ada", None, "Hi")
         await a.add_round(turn, call := tool_call())
         results = await asyncio.gather(

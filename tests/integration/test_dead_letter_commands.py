@@ -15,7 +15,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested, decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.demo import Demo
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support import operators
 from tests.support.operators import Answer, Terminal, environment
 from tests.support.stack import BIN
@@ -273,6 +273,7 @@ async def test_a_redis_that_is_silent_is_given_up_within_5_seconds(operator: Ope
     assert time.monotonic() - began < 5
 
 
+@exhaustive("a process that starts as a user starts it, to see its output")
 async def test_who_reads_only_the_first_line_leaves_no_traceback(caller: Caller, operator: Operator) -> None:
     for _ in range(20):
         await caller.command("XADD", caller.keys.dead, "*", "reason", "x" * 5000, "event", "{")

@@ -16,7 +16,7 @@ from plugins_contract.outcomes import ToolOutcome
 from plugins_contract.pools import OWN_POOL
 from plugins_contract.sessions import SessionMode, owner
 from plugins_mcp.mcp.own_sessions import SPARED_SECONDS
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.forked import forked
 from tests.support.notes import Notes, config, text, workers
 from tests.support.processes import Process
@@ -31,7 +31,7 @@ def notes(caller: Caller) -> Notes:
 
 
 @promise("two conversations do not see each other's state at a server that keeps it, with any number of workers")
-@pytest.mark.parametrize(("count", "old"), [(1, False), (3, True)])
+@pytest.mark.parametrize(("count", "old"), [pytest.param(1, False, marks=exhaustive("fewer workers")), (3, True)])
 async def test_conversations_do_not_see_each_others_state(
     notes: Notes, redis_url: str, tmp_path: Path, count: int, old: bool
 ) -> None:
@@ -125,11 +125,14 @@ async def deleted(notes: Notes, conversation: str) -> None:
 
 
 @promise("a thousand conversations that want a session of their own are bounded, refused by name, and hurt no other")
-async def test_more_sessions_than_a_server_may_have_are_refused(notes: Notes, redis_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=exhaustive("all of the thousand"))])
+async def test_more_sessions_than_a_server_may_have_are_refused(
+    notes: Notes, redis_url: str, tmp_path: Path, count: int
+) -> None:
     async with workers(notes, redis_url, config(tmp_path, maxSessions=3, maxSessionsPerSubject=2), 1):
         assert await notes.result("theirs", text="a", subject="bob") == "a"
         began = time.monotonic()
-        asked = [await notes.ask(f"c{n}", text="a") for n in range(1000)]
+        asked = [await notes.ask(f"c{n}", text="a") for n in range(count)]
         assert await notes.result("theirs", text="b", subject="bob") == "a b", "in the middle of them"
         outcomes = [await notes.caller.outcome(each, 60) for each in asked]
         refused = [each.error for each in outcomes if each.error]

@@ -17,6 +17,8 @@ from benchmarks.turn_path import (
 )
 from tests.marks import exhaustive
 
+pytestmark = exhaustive("slow, and it changes with the architecture only")
+
 
 async def test_the_documented_files_of_a_turn_are_the_ones_that_it_passes_through() -> None:
     """After a change of the files: `python -m benchmarks.turn_path --write`."""
@@ -30,7 +32,6 @@ async def test_the_documented_files_of_a_turn_are_the_ones_that_it_passes_throug
     assert {file: count for file, count in lines_of(path).items() if count > MOST_LINES} == {}
 
 
-@exhaustive("slow, and it changes with the architecture only")
 @pytest.mark.parametrize("tool_mode", ["native", "tool_use"])
 async def test_a_token_passes_through_few_generators(tool_mode: str) -> None:
     path = await token_path(tool_mode)

@@ -9,7 +9,7 @@ import pytest
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.processes import Process, answers
 from tests.support.quick_worker import QUICK
 from tests.support.stack import BIN, Stack, running_stack
@@ -135,6 +135,7 @@ async def _answers(port: int, path: str) -> bool:
     return await anyio.to_thread.run_sync(answers, f"http://127.0.0.1:{port}/{path}")
 
 
+@exhaustive("a process that starts as a user starts it, to see its message")
 async def test_an_address_that_is_taken_is_said_with_its_setting(stack: Stack, tmp_path: Path) -> None:
     env = {"MCP_SERVER_ENDPOINT": "http://127.0.0.1:9/mcp", "HEALTH_PORT": str(stack.demo_port)}
     worker = Process([BIN / "plugins-mcp"], env=env, cwd=tmp_path)
