@@ -11,7 +11,7 @@ import pytest
 from callstream_runtime.connections import command_client
 from dialog_engine.chat.events import START, Cursor, Frame, LogGoneError
 from dialog_engine.event_log.growing_log import Entry
-from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS, LogStore
+from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS, PAGE, LogStore
 from dialog_engine.event_log.turn_log import LiveLog, LogTimes
 from dialog_engine.event_log.turn_logs import KEEP_UNSTORED, RedisTurnLogs
 from dialog_engine.model import Done, DoneReason, Reset, TextDelta, Turn, TurnEvent, TurnStarted, Usage
@@ -345,6 +345,23 @@ async def test_a_lost_earlier_epoch_is_no_gap(archive: Archive) -> None:
     await stored(archive, turn=Turn("turn", "session", "ann", epoch=2))
     for follow in (read, kept):
         assert ids(await follow(archive.logs, Cursor(1, 1))) == [Cursor(2, 1)]
+
+
+async def test_of_earlier_epochs_that_cannot_be_read_all_or_nothing_is_left_out(
+    own_redis: LocalServer,
+) -> None:
+    async with aclosing(Archive(own_redis.url)) as archive:
+        await stored(archive, *[Reset("first")] * PAGE)
+        await stored(archive, Reset("second"), turn=Turn("turn", "session", "ann", epoch=2))
+        async with aclosing(archive.logs.follow("turn")) as follows, aclosing(archive.logs.kept("turn")) as keeps:
+            for batches in (follows, keeps):
+                assert ids(await anext(batches))[-1] == Cursor(1, PAGE)
+            own_redis.kill()
+            for batches in (follows, keeps):
+                with pytest.raises(LogGoneError):
+                    await anext(batches)
+        for read_all in (read, kept):
+            assert ids(await read_all(archive.logs)) == [Cursor(2, 1), Cursor(2, 2)]
 
 
 @promise("the turn log is in Redis, fenced by epoch, and any replica serves it")

@@ -185,9 +185,8 @@ class _Making:
         status = self._draw(st.sampled_from(DECISIONS))
         is_edited = status is ApprovalStatus.EDITED
         details = {"decidedAt": "2026", "reason": "because"} | ({"arguments": EDITED} if is_edited else {})
-        decided = _approval(call, status, number, details)
-        self._steps[call.correlation_id][1:] = [decided]
-        self._add(decided)
+        self._steps[call.correlation_id][1:] = [_approval(call, status, number, details | {"hash": "h1"})]
+        self._add(_approval(call, status, number, details))
         self._maybe_adopted()
         if is_edited or status is ApprovalStatus.APPROVED:
             self._add(_step(call, ToolStatus.RUNNING, number, {"attempt": 1}))

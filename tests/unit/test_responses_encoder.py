@@ -8,14 +8,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from openai.types.responses import Response
 
-from dialog_engine.chat.events import Batch, Frame
-from dialog_engine.facades.encoder import Output
+from dialog_engine.chat.archive import CallRecord, MessageRecord, TurnRecord
+from dialog_engine.chat.events import Batch, Frame, encode
+from dialog_engine.chat.replay import replay_ended
+from dialog_engine.facades.encoder import EPOCH_SHIFT, Lacking, Output
 from dialog_engine.facades.responses_encoder import Form, ResponseEncoder
-from dialog_engine.facades.responses_ids import APPROVAL, asked_for, named
+from dialog_engine.facades.responses_ids import APPROVAL, approval_id, asked_for, named
 from dialog_engine.facades.stream import Part, outputs
+from dialog_engine.model import ApprovalStatus, ToolCall, TurnEvent, Usage
+from dialog_engine.tool_calls.values import Approval, Decision
 from tests.marks import promise
+from tests.support.engine_stores import question
+from tests.support.fakes.worker import succeeded
 from tests.support.official_types import response_events
 from tests.support.random_turns import TURN, RandomTurn, random_turns
 
@@ -41,6 +48,12 @@ def encoded(frames: Iterable[Frame], answered: str = "") -> tuple[list[Output], 
     encoder = ResponseEncoder(Form(TURN, SAID, answered))
     sent = [output for frame in frames for output in encoder.feed(frame)]
     return sent, Response.model_validate(encoder.document, strict=True)
+
+
+def encoded_events(events: Iterable[TurnEvent]) -> tuple[list[Output], Response]:
+    """The same of a log with these events."""
+    named = (encode(event) for event in events)
+    return encoded(frame(number, name, **data) for number, (name, data) in enumerate(named, 1))
 
 
 @promise("what another protocol's client gets of a turn is the same at every engine, live and replayed")
@@ -179,3 +192,61 @@ def test_a_response_ends_where_an_approval_or_nothing_but_calls_of_the_client_is
     assert item.type == "function_call"
     assert (item.call_id, item.arguments) == ("k1", '{"n":1}'), "once"
     assert (response.status, response.usage is not None) == (status, status == "completed")
+
+
+def test_a_request_for_approval_that_is_decided_before_the_response_ends_is_not_in_its_output() -> None:
+    def step(kind: str, status: str, call: str, **more: Any) -> dict[str, Any]:
+        return {"type": kind, "status": status, "correlationId": call, **CALL, **more}
+
+    known = [step("approval", "approved", "k1", hash="h"), step("approval", "asked", "k2", arguments={}, hash="h")]
+    frames = [
+        frame(1, "reset", reason="adoption", events=[{"event": "control", "data": each} for each in known]),
+        frame(2, "control", **step("approval", "approved", "k2")),
+        frame(3, "control", **step("tool", "succeeded", "k2", result={"text": "2"})),
+        frame(4, "done", reason="stop", usage={"inputTokens": 1, "outputTokens": 1}, toolCalls=2, turnId=TURN),
+    ]
+    sent, response = encoded(frames, "k1")
+    assert any(b'"mcp_approval_request"' in each.data for each in sent)
+    assert [item.type for item in response.output] == ["mcp_call"]
+
+
+def test_a_call_that_is_read_after_its_decision_names_the_request_for_its_approval() -> None:
+    call = ToolCall("c1", "k1", "demo__add", "{}")
+    decision = Decision(status=ApprovalStatus.APPROVED, at=1)
+    record = CallRecord(call, "demo", succeeded("2"), Approval(question(), decision))
+    message = MessageRecord(1, TURN, "assistant", "", False, 0, (record,))
+    turn = TurnRecord(TURN, "session", "done", "stop", Usage(), 1, None, 0, 1)
+    item: Any
+    [item] = encoded_events(replay_ended(turn, [message]))[1].output
+    assert (item.type, item.approval_request_id) == ("mcp_call", approval_id(TURN, "k1", question().hash))
+
+
+@pytest.mark.parametrize(
+    ("seen", "stored", "is_whole"), [(2, 1, False), (3, 2, True), (5, 3, False), (5, 4, True), (5, 5, True)]
+)
+def test_pieces_that_died_with_their_engine_are_taken_back_and_behind_an_item_that_died_comes_the_end(
+    seen: int, stored: int, is_whole: bool
+) -> None:
+    frames = [
+        frame(1, "control", type="turn", status="started", turnId=TURN, sessionId="s"),
+        frame(2, "reasoning", delta="Hm"),
+        frame(3, "reasoning", delta="m."),
+        frame(4, "text", delta="A"),
+        frame(5, "text", delta=" c"),
+    ]
+    finished = [
+        frame(1, "reset", reason="adoption", events=[]),
+        frame(2, "text", delta="A cat."),
+        frame(3, "message", messageId=1, role="assistant", content="A cat."),
+        frame(4, "done", reason="stop", usage={"inputTokens": 1, "outputTokens": 1}, toolCalls=0, turnId=TURN),
+    ]
+    adopted = [structs.replace(each, id=f"2-{number}") for number, each in enumerate(finished, 1)]
+    client = Lacking(encoded(frames[:seen])[0][-1].number)
+    every, response = encoded([*frames[:stored], *adopted])
+    rest = [each for each in every if client.has(each, ends=each.last)]
+    if is_whole:
+        assert rest == [each for each in every if each.number >> EPOCH_SHIFT == 2]
+        assert b'"status":"incomplete"' in rest[2].data
+    else:
+        assert rest == every[-1:]
+    assert response.output_text == "A cat."

@@ -120,4 +120,5 @@ def _approval_step(turn_id: str, record: CallRecord, approval: Approval, round_n
     if approval.decision is None:
         return steps.asked(Asked(record.call, approval.question))
     decided = steps.decided(record.call, approval.decision)
-    return replace(decided, details={**decided.details, **named_details(approval.question)})
+    about = {"hash": approval.question.hash, **named_details(approval.question)}
+    return replace(decided, details={**decided.details, **about})

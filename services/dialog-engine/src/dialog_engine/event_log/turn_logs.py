@@ -130,21 +130,26 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         async with aclosing(self._earlier(live, after)) as batches:
             async for batch in batches:
                 yield batch
-                after = Cursor(live.turn.epoch, 0)
-        if after == START and live.continues:
-            raise LogGoneError(f"the earlier epochs of turn {live.turn.turn_id} are not kept any more")
         async with aclosing(live.follow(Cursor(live.turn.epoch, 0))) as batches:
             async for batch in batches:
                 yield batch
 
     async def _earlier(self, live: LiveLog, after: Cursor) -> AsyncGenerator[Batch]:
-        """What Redis has of the turn's earlier epochs. A gap is allowed: the current epoch begins with a reset."""
+        """What Redis has of the turn's earlier epochs. All of it may be missing, or not be readable now, if the current
+        epoch begins with a reset. Raises LogGoneError: it does not, or a part was read."""
         if live.turn.epoch == FIRST_EPOCH:
             return
-        with contextlib.suppress(LogGoneError):
+        is_read = False
+        try:
             async with aclosing(self._read(live.turn.turn_id, after, before_epoch=live.turn.epoch)) as batches:
                 async for batch in batches:
                     yield batch
+                    is_read = True
+        except LogGoneError:
+            if is_read or live.continues:
+                raise
+        if live.continues and after == START and not is_read:
+            raise LogGoneError(f"the earlier epochs of turn {live.turn.turn_id} are not kept any more")
 
     async def _read(self, turn_id: str, after: Cursor, before_epoch: int | None = None) -> AsyncGenerator[Batch]:
         nothing = before_epoch is None and after == START

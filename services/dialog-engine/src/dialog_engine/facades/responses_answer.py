@@ -18,7 +18,7 @@ def stored_response(
     form: Form, record: TurnRecord, waits_for: WaitsFor, messages: Sequence[MessageRecord], *, decided: bool = False
 ) -> dict[str, Any]:
     """A response of a turn that has ended, or waits for its user; with the requests for approval that are `decided`."""
-    encoder = ResponseEncoder(form)
+    encoder = ResponseEncoder(form, all_requests=decided)
     rebuild = replay_parked if record.status == RUNNING else replay_ended
     events = rebuild(record, messages, decided=decided)
     for frame in _frames(events):

@@ -113,17 +113,18 @@ class Calls:
         }
 
     def _take_approval(self, call: Call, step: dict[str, Any]) -> None:
+        if "hash" in step:  # of a question, or of a decision that is read after a reset without it
+            asked = approval_id(self.turn_id, step["correlationId"], step["hash"])
+            if call.item["approval_request_id"] != asked:
+                call.item["approval_request_id"], call.asked_place = asked, -1
         if step["status"] != "asked":
             call.decided = call.decided or not call.settled
             call.asked, call.settled = None, True
             call.declined = step["status"] not in _APPROVED
             return
         call.settled = False
-        asked = approval_id(self.turn_id, step["correlationId"], step["hash"])
-        if call.item["approval_request_id"] != asked:
-            call.item["approval_request_id"], call.asked_place = asked, -1
         shown = {name: call.item[name] for name in ("server_label", "name", "arguments")}
-        call.asked = {"id": asked, "type": "mcp_approval_request", **shown}
+        call.asked = {"id": call.item["approval_request_id"], "type": "mcp_approval_request", **shown}
 
 
 def _outcome(step: dict[str, Any]) -> dict[str, Any]:

@@ -48,10 +48,11 @@ class Form:
 
 class ResponseEncoder(Encoder):
     """Encodes one turn for the readers of one response. `document` is the response as it is so far, and `is_over`
-    whether it has its last event."""
+    whether it has its last event. With `all_requests` it also has the requests for approval that were decided since."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: Form, *, all_requests: bool = False) -> None:
         self._form = form
+        self._all_requests = all_requests
         self._sent = Sent()
         self.is_over = False
         self._calls = Calls(form.turn_id)
@@ -251,6 +252,9 @@ class ResponseEncoder(Encoder):
             self._begin()
         if is_new if call.by_client else call.asked or step["type"] == "tool":
             show(self._sent, call)
+        elif call.asked_place >= 0 and not self._all_requests:  # decided meanwhile: a client would answer it once more
+            self._sent.take_back(call.asked_place)
+            call.asked_place = -1
 
 
 @dataclass(slots=True)

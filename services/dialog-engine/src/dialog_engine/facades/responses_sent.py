@@ -42,22 +42,22 @@ class Sent:
         place, self._places = self._places, self._places + 1
         if kept is not None:
             self._items[place] = kept
-        self.event("response.output_item.added", output_index=place, item=item)
+        self.event("response.output_item.added", apart=True, output_index=place, item=item)
         return place
 
     def done(self, place: int, item: Json) -> None:
         """An item is complete."""
         self._items[place] = item
-        self.event("response.output_item.done", output_index=place, item=item)
+        self.event("response.output_item.done", apart=True, output_index=place, item=item)
 
     def take_back(self, place: int) -> None:
         """An item is not in the response any more."""
         del self._items[place]
 
-    def event(self, kind: str, *, last: bool = False, **fields: Any) -> None:
-        """One event of this type. `last`: the response ends with it."""
+    def event(self, kind: str, *, last: bool = False, apart: bool = False, **fields: Any) -> None:
+        """One event of this type. `last`: the response ends with it. `apart` is as for `Numbers.next`."""
         if self.begun:
-            number = self._numbers.next()
+            number = self._numbers.next(apart=apart)
             data = msgspec.json.encode({"type": kind, **fields, "sequence_number": number})
             self._outputs.append(Output(number, b"event: %s\ndata: %s\n\n" % (kind.encode(), data), last))
 

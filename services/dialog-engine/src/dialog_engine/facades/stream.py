@@ -15,7 +15,7 @@ from typing import Any
 from dialog_engine.chat import events
 from dialog_engine.chat.events import START, Batch, Cursor, Frame
 from dialog_engine.errors import TurnNotFoundError
-from dialog_engine.facades.encoder import Encoder, Output, data_of
+from dialog_engine.facades.encoder import Encoder, Lacking, Output, data_of
 from dialog_engine.http import turns
 from dialog_engine.http.services import Services
 from dialog_engine.http.sse import BrokenStreamError, EventStream
@@ -25,7 +25,7 @@ from dialog_engine.http.sse import BrokenStreamError, EventStream
 class Part:
     """Which outputs of a turn a client gets. Its stream ends behind the first one that is the last of a request.
 
-    `after`: those with higher numbers, or, where the log of the turn is gone meanwhile, its end. `answered`: those that
+    `after`: those that a client lacks that has got the outputs up to this number. `answered`: those that
     follow on the user's answers to these calls, or on their client's results, by correlation id. `beyond`: the stream
     goes on behind the last output of a request up to this place of the log.
     """
@@ -94,6 +94,7 @@ class _Selection:
 
     def __init__(self, part: Part) -> None:
         self._part = part
+        self._lacking = Lacking(part.after)
         self._before = bool(part.answered)
         """Whether the place was not reached behind which the client gets everything."""
         self._had = 0
@@ -116,7 +117,7 @@ class _Selection:
                 return b""
         self._at_end = output.last
         if not self._before:
-            return output.data if output.is_new(self._part.after) else b""
+            return output.data if self._lacking.has(output, ends=self.is_complete(frame)) else b""
         if self._is_decided(frame) or self.is_complete(frame):
             raise _PlaceLostError(Part(self._had, beyond=Cursor.parse(frame.id)))
         return b""
