@@ -3,8 +3,8 @@
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -50,6 +50,14 @@ class Asked:
     end: End = End.ORDERLY
     streams: int = 1
     """How many connections the answer took."""
+    continued: int = 0
+    """How many requests went on with it."""
+    read_on: int = 0
+    """How many connections brought what came behind the last event of another one."""
+    compared: int = 0
+    """How many of its streams were compared with what another reader gets."""
+    mistakes: list[str] = field(default_factory=list[str])
+    """What came twice, or not at all."""
 
 
 class ForeignClient(Protocol):
@@ -67,6 +75,16 @@ def _base(ports: Ports) -> str:
     return f"http://127.0.0.1:{random.choice(ports())}"
 
 
+@contextmanager
+def sdk(ports: Ports) -> Generator[OpenAI]:
+    """The package `openai`, at one of the engines."""
+    with (
+        DefaultHttpxClient(trust_env=False, timeout=READ_SECONDS) as http,
+        OpenAI(base_url=f"{_base(ports)}/v1", api_key="any", max_retries=RETRIES, http_client=http) as client,
+    ):
+        yield client
+
+
 @dataclass
 class ChatCompletions:
     """The package `openai`: it repeats what was not begun, and sends the conversation again as it has seen it."""
@@ -80,10 +98,7 @@ class ChatCompletions:
         asked = Asked(order)
         self.history.append({"role": "user", "content": str(order)})
         headers = {"X-Session-Id": self.name, "X-On-Disconnect": "continue"}
-        with (
-            DefaultHttpxClient(trust_env=False, timeout=READ_SECONDS) as http,
-            OpenAI(base_url=f"{_base(self.ports)}/v1", api_key="any", max_retries=RETRIES, http_client=http) as client,
-        ):
+        with sdk(self.ports) as client:
             try:
                 stream = client.chat.completions.create(
                     model=MODEL, messages=self.history, stream=True, extra_headers=headers

@@ -35,6 +35,7 @@ MAY_SLEEP = {
     "tests/chaos/pairs/strikes.py": "an engine is killed at a random moment",
     "tests/chaos/pairs/verdict.py": "a client waits before it connects again",
     "tests/chaos/readers.py": "a client waits before it connects again",
+    "tests/chaos/responses_client.py": "a client waits before it connects again",
     "tests/chaos/scripted_worker.py": "a worker answers at a steady rate",
     "tests/chaos/stopping/users.py": "a turn is stopped at a random moment",
     "tests/chaos/tool_server.py": "a tool takes its time",

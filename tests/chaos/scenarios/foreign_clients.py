@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx2
@@ -21,14 +22,17 @@ from tests.chaos.foreign_clients import AiSdk, Asked, ChatCompletions, End, Fore
 from tests.chaos.load import Work
 from tests.chaos.model import Order, calls_of
 from tests.chaos.report import Report, Size
+from tests.chaos.responses_client import Responses
 from tests.chaos.scenarios.redis_killed import WRITES_BEFORE_REPLIES
 from tests.chaos.trial import Trial, engines_on, trial
 
-CLIENTS = (ChatCompletions, AiSdk)
+CLIENTS = (ChatCompletions, AiSdk, Responses)
 WORDS, WORD_MS = 60, 20
 QUESTIONS = 8
 """In one conversation; the last one asks what the model was shown of the others."""
 AWAY_SECONDS = 0.5
+MORE_FAULTS = 8
+"""How many more there may be until each kind of client was struck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +62,19 @@ def run(size: Size, folder: Path) -> Report:
     options: dict[str, Any] = engines_on("postgres") | {"redis_options": WRITES_BEFORE_REPLIES, "quick": True}
     with trial(folder, Work(), calls=0, workers=3, **options) as under_fire:
         ends_at = time.monotonic() + form.seconds
-        conversations = list[Conversation]()
+        conversations, finished = list[Conversation](), Event()
 
         def ask(kind: Callable[[Ports], ForeignClient]) -> None:
-            while time.monotonic() < ends_at:
+            while not finished.is_set():
                 conversations.append(new := Conversation(kind(lambda: [*under_fire.cluster.running_engines])))
                 _converse(new)
 
         with ThreadPoolExecutor(len(CLIENTS) * form.clients) as pool:
             asking = pool.map(ask, CLIENTS * form.clients)
-            struck = _break(under_fire, ends_at, form.fault_seconds)
+            try:
+                struck = _break(under_fire, ends_at, form.fault_seconds, lambda: all(_ends(conversations).values()))
+            finally:
+                finished.set()
             list(asking)
         under_fire.judge()
         under_fire.check_agreement()
@@ -86,9 +93,10 @@ def _converse(conversation: Conversation) -> None:
         conversation.asked.append(conversation.client.ask(order))
 
 
-def _break(under_fire: Trial, ends_at: float, every: float) -> dict[str, int]:
-    """Kill an engine, a worker and Redis in turn, each once at least; how often each."""
-    cluster, struck = under_fire.cluster, Counter[str]()
+def _break(under_fire: Trial, ends_at: float, every: float, all_seen: Callable[[], bool]) -> dict[str, int]:
+    """Kill an engine, a worker and Redis in turn, each once at least; how often each. There are more faults than fit
+    into the time where not all that is to be struck was seen."""
+    cluster, struck, more = under_fire.cluster, Counter[str](), iter(range(MORE_FAULTS))
 
     def kill_a_worker() -> None:
         under_fire.kill_worker(next(iter(cluster.workers)))
@@ -107,7 +115,8 @@ def _break(under_fire: Trial, ends_at: float, every: float) -> dict[str, int]:
     }
     for name in cycle(faults):
         time.sleep(every)
-        if time.monotonic() >= ends_at and len(struck) == len(faults):
+        is_over = time.monotonic() >= ends_at and len(struck) == len(faults)
+        if is_over and (all_seen() or next(more, None) is None):
             break
         faults[name]()
         struck[name] += 1
@@ -115,12 +124,19 @@ def _break(under_fire: Trial, ends_at: float, every: float) -> dict[str, int]:
 
 
 def _ends(conversations: Sequence[Conversation]) -> dict[str, int]:
-    """How the streams of each protocol ended, as the clients saw it: each has whole answers and broken ones."""
-    seen = Counter((each.protocol, asked.end) for each in conversations for asked in each.asked)
-    again = sum(asked.streams > 1 for each in conversations for asked in each.asked)
-    named = [(kind.__name__, end) for kind in CLIENTS for end in (End.WHOLE, End.BROKEN)]
-    whole = {f"{name}, {end}": seen[name, end] for name, end in named if (name, end) != ("AiSdk", End.BROKEN)}
-    return {"conversations": len(conversations), **whole, "answers of AiSdk read again": again}
+    """How the streams of each protocol ended, as the clients saw it, and how they went on."""
+    answers = [(each.protocol, asked) for each in conversations for asked in each.asked]
+    seen = Counter((protocol, asked.end) for protocol, asked in answers)
+    again = sum(asked.streams > 1 for protocol, asked in answers if protocol == AiSdk.__name__)
+    return {
+        "conversations": len(conversations),
+        **{f"{kind.__name__}, whole": seen[kind.__name__, End.WHOLE] for kind in CLIENTS},
+        "ChatCompletions, broken": seen["ChatCompletions", End.BROKEN],
+        "answers of AiSdk read again": again,
+        "responses read on behind an event": sum(asked.read_on for _, asked in answers),
+        "responses compared": sum(asked.compared for _, asked in answers),
+        "requests with approvals": sum(asked.continued for _, asked in answers),
+    }
 
 
 def _differences(under_fire: Trial, conversation: Conversation) -> Iterator[tuple[str, str]]:
@@ -132,6 +148,7 @@ def _differences(under_fire: Trial, conversation: Conversation) -> Iterator[tupl
     stored = _stored(under_fire, sessions.pop())
     for asked in conversation.asked:
         whole = conversation.client.gap.join(text for role, text in stored.get(asked.turn_id, ()) if role != "user")
+        yield from ((mistake, asked.turn_id) for mistake in asked.mistakes)
         if not asked.turn_id:
             yield "a question was refused again and again", asked.order.tag
         elif asked.end is End.ORDERLY:
