@@ -28,6 +28,7 @@ class Asking:
     def __init__(self, model: Model) -> None:
         self._model = model
         self.turn_id = ""
+        self.headers: dict[str, str] = {}
 
     async def begin(self, engine: Engine, tool: str = "asking__book", **arguments: Any) -> list[dict[str, Any]]:
         """Begin it. Returns the questions that it waits for."""
@@ -44,7 +45,7 @@ class Asking:
 
     async def answer(self, engine: Engine, question: dict[str, Any], **answer: Any) -> tuple[int, dict[str, Any]]:
         path = f"/v1/turns/{self.turn_id}/questions/{question['questionId']}"
-        response = await engine.client.post(path, json=answer or WHEN)
+        response = await engine.client.post(path, json=answer or WHEN, headers=self.headers)
         return response.status_code, response.json()
 
     async def ended(self, engine: Engine) -> list[Event]:
@@ -113,8 +114,11 @@ async def test_a_form_is_answered_and_the_call_goes_on(engine: Engine, asking: A
 @promise("the same answer to a server's question twice is accepted once, and another one is refused")
 async def test_the_same_answer_twice_and_another_one(engine: Engine, asking: Asking, tmp_path: Path) -> None:
     [question] = await asking.begin(engine)
+    asking.headers = {"Idempotency-Key": "k1"}
     both = await asyncio.gather(asking.answer(engine, question), asking.answer(engine, question))
     assert [status for status, _ in both] == [200, 200]
+    assert (await asking.answer(engine, question, action="decline"))[0] == 422
+    asking.headers.clear()
     assert (await asking.answer(engine, question, action="decline"))[0] == 409
     assert (await asking.answer(engine, {"questionId": "nobody:1:1"}))[0] == 404
     await asking.ended(engine)

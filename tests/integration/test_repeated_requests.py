@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from dialog_engine.facades.responses_ids import approval_id
 from dialog_engine.identity.api_keys import add_key, revoke_key
-from tests.integration.engines import Engine, Event, Model, Start
+from tests.integration.engines import Engine, Event, Model, Start, publish
+from tests.integration.test_approvals import DELETE
+from tests.integration.test_client_tools import COLOUR
 from tests.integration.test_http_problems import check
 from tests.integration.test_queued_messages import hold, running
 from tests.marks import exhaustive, promise
@@ -145,3 +148,76 @@ async def test_a_repetition_counts_in_no_limit_and_is_for_its_subject_and_its_va
             return (await engine.client.post(CHAT, json=HI, headers=sent["s"])).status_code == 401
 
         await wait_until(refused, what="the end of the key")
+
+
+def answers(way: str, turn_id: str, call: dict[str, Any], model: str) -> tuple[str, *tuple[Any, ...]]:
+    """A way to answer a call: the path, what refuses it or is its result, and what says the opposite of that."""
+    called, asked, both = call["correlationId"], call.get("hash", ""), ("teal", "red")
+    match way:
+        case "approval":
+            bodies: Any = {"decision": "refuse"}, {"decision": "approve", "hash": asked}
+            return f"/v1/turns/{turn_id}/approvals/{called}", *bodies
+        case "result":
+            bodies = ({"content": each} for each in both)
+            return f"/v1/turns/{turn_id}/tool-calls/{called}/result", *bodies
+        case "results":
+            bodies = ({"results": [{"toolCallId": called, "content": each}]} for each in both)
+            return f"/v1/turns/{turn_id}/tool-results", *bodies
+        case "chat completions":
+            bodies = ([{"role": "tool", "tool_call_id": called, "content": each}] for each in both)
+            return "/v1/chat/completions", *({"model": model, "messages": each} for each in bodies)
+        case "responses: approval":
+            item = {"type": "mcp_approval_response", "approval_request_id": approval_id(turn_id, called, asked)}
+            bodies = (item | {"approve": each} for each in (False, True))
+            return "/v1/responses", *({"model": model, "input": [each]} for each in bodies)
+        case "responses: result":
+            bodies = ({"type": "function_call_output", "call_id": called, "output": each} for each in both)
+            return "/v1/responses", *({"model": model, "input": [each]} for each in bodies)
+        case "ai sdk: approval":
+            bodies = ({"id": f"{called}:{asked}", "approved": each} for each in (False, True))
+            parts: Any = ({"state": "approval-responded", "approval": each} for each in bodies)
+        case _:
+            parts = ({"state": "output-available", "toolCallId": call["toolCallId"], "output": each} for each in both)
+    said = ({"id": turn_id, "role": "assistant", "parts": [{"type": "dynamic-tool"} | each]} for each in parts)
+    return "/v1/ai-sdk/chat", *({"id": "chat", "trigger": "submit-message", "messages": [each]} for each in said)
+
+
+APPROVALS = ["approval", "responses: approval", "ai sdk: approval"]
+RESULTS = ["result", "results", "chat completions", "responses: result", "ai sdk: result"]
+
+
+@promise("the Idempotency-Key of an answer to a call stands for that answer, natively and in every protocol")
+@pytest.mark.parametrize("way", APPROVALS + RESULTS)
+async def test_a_key_of_an_answer_stands_for_that_answer_and_for_no_question(
+    engines: tuple[Engine, Engine], redis_url: str, model: Model, way: str
+) -> None:
+    here, there = engines
+    publish(redis_url, DELETE)
+    for each in engines:
+        await wait_until(each.offers, what="the tool")
+    await chat(here, KEY)
+    model.will_call(DELETE.name if way in APPROVALS else "pick_colour")
+    turn_id = (await here.begin("Go on", clientTools=[COLOUR]))["turnId"]
+    kind = "approvals" if way in APPROVALS else "clientCalls"
+
+    async def pending() -> list[Any]:
+        return (await here.client.get("/v1/me/pending")).json()[kind]
+
+    [call] = await wait_until(pending, 30, what="the call")
+    name = (await here.client.get("/v1/models")).json()["data"][0]["id"]
+    path, body, opposite = answers(way, turn_id, call, name)
+
+    async def post(engine: Engine, path: str, body: Any, key: str) -> tuple[int, str]:
+        """The status and the turn of the answer, or what it says of the key."""
+        headers = {"Idempotency-Key": key, "accept": "application/json"}
+        answer = await engine.client.post(path, json=body, headers=headers)
+        refused = answer.status_code == 422 and "Idempotency-Key was used" in answer.text
+        return answer.status_code, "refused" if refused else answer.headers["x-turn-id"]
+
+    assert await post(there, path, body, KEY["Idempotency-Key"]) == (422, "refused"), "the key of a question"
+    assert len(await pending()) == 1
+    for key in "answer", "given before":
+        assert [await post(each, path, body, key) for each in engines] == [(200, turn_id)] * 2
+        assert await post(there, path, opposite, key) == (422, "refused")
+        assert await post(here, CHAT, HI, key) == (422, "refused")
+    assert await begun(here) == 2

@@ -1,19 +1,33 @@
 """ApprovalStore: one suite for SQLite and for PostgreSQL."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 
-from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReason, ToolCall, Turn, Usage
+from dialog_engine.errors import IdempotencyKeyReusedError
+from dialog_engine.model import (
+    ApprovalStatus,
+    AssistantMessage,
+    Done,
+    DoneReason,
+    QuestionStatus,
+    ToolCall,
+    Turn,
+    Usage,
+)
 from dialog_engine.tool_calls.approvals.rules import question_for, stopped
 from dialog_engine.tool_calls.ports import ClientResult, MakeRequest
-from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question, WholeResult
+from dialog_engine.tool_calls.questions.values import Answer, Asking
+from dialog_engine.tool_calls.values import AnswerKey, ApprovalState, Asked, Decision, Question, WholeResult
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import EVENT_TYPE, new_id
+from plugins_contract.questions import InputRequired, QuestionKind, ServerQuestion
 from tests.marks import promise
 from tests.support.beginnings import begin
-from tests.support.engine_stores import EngineStore, mailbox_of
+from tests.support.engine_stores import EngineStore, mailbox_of, requested
 from tests.support.fakes.worker import FakeWorker, failed, succeeded, tool
 
 TOOL = tool("a__b", approval=ApprovalPolicy.ALWAYS)
@@ -113,6 +127,35 @@ async def test_one_of_simultaneous_decisions_is_taken(storage: EngineStore) -> N
     refused = message.calls[0].outcome is not None
     assert refused == bool(taken[0])
     assert await enqueued(storage) == ([] if refused else [asked.call.correlation_id])
+
+
+@promise("the Idempotency-Key of an answer to a call stands for that answer, natively and in every protocol")
+async def test_the_key_of_an_answer_is_kept_with_what_it_commits_or_not_at_all(storage: EngineStore) -> None:
+    key, other = AnswerKey("ada", "k1", "one"), AnswerKey("ada", "k2", "one")
+    turn, [first, second] = await waiting(storage, 2)
+    sent, [asked] = await of_client(storage)
+
+    async def approve(each: Asked, key: AnswerKey) -> bool:
+        return bool(await storage.approvals.decide(turn.turn_id, each, APPROVED, request(each), None, key))
+
+    assert await approve(first, key)
+    assert not await approve(first, other)
+    reused = replace(key, content="two")
+    form = InputRequired((ServerQuestion("k", QuestionKind.URL, "?"),))
+    ran = requested(turn, first.call)
+    await storage.questions.ask(turn, first.call, ran, lambda text: Asking("a", "b", form, text, 1, 2))
+    [put] = (await storage.archive.open_calls(turn)).rounds
+    answers = {1: Answer(QuestionStatus.DECLINED, 5)}
+    for refused in (
+        approve(second, reused),
+        storage.approvals.answer(sent.turn_id, [given(asked)], reused),
+        storage.questions.answer(turn.turn_id, put, answers, None, None, reused),
+    ):
+        with pytest.raises(IdempotencyKeyReusedError):
+            await refused
+    assert [*(await storage.archive.open_calls(turn)).asked] == [second]
+    assert await approve(second, key), "another answer of the same request"
+    assert await storage.approvals.answer(sent.turn_id, [given(asked)], replace(other, content="two"))
 
 
 async def test_a_replaced_question_is_decided_by_the_new_one_only(storage: EngineStore) -> None:

@@ -47,6 +47,7 @@ class Approvals:
         Raises:
             TurnNotFoundError: there is no such turn for this subject.
             ApprovalError: the decision is not accepted; nothing has changed, or a new question was stored.
+            IdempotencyKeyReusedError: the key of the request with the decision stands for another one.
             StorageUnavailableError: nothing can be committed now.
         """
         while True:

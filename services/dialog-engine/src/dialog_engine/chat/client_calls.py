@@ -23,7 +23,7 @@ from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.ports import ApprovalStore, ClientResult
 from dialog_engine.tool_calls.results.steps import Steps, status_of
 from dialog_engine.tool_calls.results.texts import shorten, storable_outcome
-from dialog_engine.tool_calls.values import Asked, Decision, timed
+from dialog_engine.tool_calls.values import AnswerKey, Asked, Decision, timed
 from plugins_contract.outcomes import ToolOutcome
 
 
@@ -68,7 +68,12 @@ class ClientCalls:
         self._result_max_chars = result_max_chars
 
     async def answer(
-        self, subject: str, turn_id: str, results: Sequence[GivenResult], key_id: str = ""
+        self,
+        subject: str,
+        turn_id: str,
+        results: Sequence[GivenResult],
+        key_id: str = "",
+        answer_key: AnswerKey | None = None,
     ) -> Sequence[CallRecord]:
         """Commit the results of calls of a turn, all of them together. Idempotent. The calls with their results.
 
@@ -76,6 +81,7 @@ class ClientCalls:
             TurnNotFoundError: there is no such turn for this subject.
             ClientCallNotFoundError, AmbiguousCallError: a result names no call, or several.
             ClientCallAnsweredError: a call has another result, or waits for none any more. Nothing is committed.
+            IdempotencyKeyReusedError: the key of the request with the results stands for another one.
             StorageUnavailableError: nothing can be committed now.
         """
         while True:
@@ -86,7 +92,7 @@ class ClientCalls:
                 return records
             try:
                 with self._turns.committing(turn_id):
-                    await run_shielded(self._commit(turn_id, waits, key_id))
+                    await run_shielded(self._commit(turn_id, waits, key_id, answer_key))
             finally:
                 self._control.decision()
 
@@ -137,11 +143,13 @@ class ClientCalls:
             raise ClientCallAnsweredError(f"the calls wait for no results: {CredentialRevokedError()}", {})
         return found
 
-    async def _commit(self, turn_id: str, waits: dict[str, tuple[Asked, GivenResult]], key_id: str) -> None:
+    async def _commit(
+        self, turn_id: str, waits: dict[str, tuple[Asked, GivenResult]], key_id: str, answer_key: AnswerKey | None
+    ) -> None:
         """Commit the results, and go on with the turn if it was parked. Nothing, if one of the calls waits no more."""
         now = self._now_ms()
         results = [self._result(asked, given, now, key_id) for asked, given in waits.values()]
-        committed = await self._store.answer(turn_id, results)
+        committed = await self._store.answer(turn_id, results, answer_key)
         if committed and (turn := committed.taken):
             self._parked.resume(turn, [_step(turn, each) for each in results])
         self._pending.wake()

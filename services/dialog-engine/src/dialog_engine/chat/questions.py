@@ -40,6 +40,7 @@ class Questions:
             QuestionNotFoundError: the subject has no such question in this turn.
             QuestionAnsweredError: it was answered differently, or is over.
             AnswerRefusedError: the answer does not fit the form.
+            IdempotencyKeyReusedError: the key of the request with the answer stands for another one.
             StorageUnavailableError: nothing can be committed now.
         """
         correlation_id, number, place = _parts(question_id)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from callstream_runtime.outage_log import OutageLog
 from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.tool_calls.values import AnswerKey
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,11 @@ class SentRequests(Protocol):
             SentBeforeError: it has.
             IdempotencyKeyReusedError: it has used the key for another request.
         """
+        ...
+
+    async def keep_answer(self, turn_id: str, answer_key: AnswerKey) -> None:
+        """Keep the key of a request that has answered calls of a turn, if it is not kept: all of them may have been
+        answered before. Raises IdempotencyKeyReusedError."""
         ...
 
     async def forget(self) -> int:

@@ -32,7 +32,7 @@ from dialog_engine.http import described, turns
 from dialog_engine.http.bodies import unicode_text
 from dialog_engine.http.messages import TurnRequest
 from dialog_engine.http.problems import Problem, ProblemError
-from dialog_engine.http.repetition import Key, RetryCount, starting_request
+from dialog_engine.http.repetition import Key, RetryCount, answering, starting_request
 from dialog_engine.http.requests import Engine, Sender, Subject
 from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
@@ -186,33 +186,34 @@ async def _begun(
     """The turn that the request begins, or goes on with."""
     if not body.answered and not body.results:
         return await _sent(body, engine, sender, starting, request)
-    turn = await _answered(body, engine, sender)
+    turn = await _answered(body, engine, sender, starting)
     about_turn(request, turn.turn_id, turn.session_id)
     return turn
 
 
-async def _answered(body: PostedChat, engine: Services, sender: Principal) -> _Turn:
+async def _answered(body: PostedChat, engine: Services, sender: Principal, starting: StartingRequest) -> _Turn:
     """Commit what the user has said to requests for approval, and what the page's tools have returned. Returns the
     turn, from there on.
 
-    What was decided or returned before stands, and the stream shows it. Raises as `Approvals.decide` and
-    `ClientCalls.answer`.
+    What was decided or returned before stands, and the stream shows it. Raises as `answering`,
+    `Approvals.decide` and `ClientCalls.answer`.
     """
     turn = await _waiting(body, engine, sender.subject)
     try:
         given_results = [part.given() for part in body.results]
     except RefusedError as error:
         raise _refused(error) from None
-    results = await engine.client_calls.waiting(turn.turn_id, given_results)
-    with suppress(ClientCallAnsweredError):
-        await engine.client_calls.answer(sender.subject, turn.turn_id, results, sender.key_id)
-    for each in body.answered:
-        call, question_hash = asked_for(each.id)
-        given: Given = Refuse(each.reason.strip(), key_id=sender.key_id)
-        if each.approved:
-            given = Approve(question_hash, None, key_id=sender.key_id)
-        with suppress(ApprovalDecidedError, ApprovalExpiredError):
-            await engine.approvals.decide(sender.subject, turn.turn_id, call, given, sender.roles)
+    async with answering(starting, engine, sender.subject, turn.turn_id) as answer_key:
+        results = await engine.client_calls.waiting(turn.turn_id, given_results)
+        with suppress(ClientCallAnsweredError):
+            await engine.client_calls.answer(sender.subject, turn.turn_id, results, sender.key_id, answer_key)
+        for each in body.answered:
+            call, question_hash = asked_for(each.id)
+            given: Given = Refuse(each.reason.strip(), key_id=sender.key_id, answer_key=answer_key)
+            if each.approved:
+                given = Approve(question_hash, None, key_id=sender.key_id, answer_key=answer_key)
+            with suppress(ApprovalDecidedError, ApprovalExpiredError):
+                await engine.approvals.decide(sender.subject, turn.turn_id, call, given, sender.roles)
     answered = {asked_for(each.id)[0] for each in body.answered} | {each.call_id for each in given_results}
     return replace(turn, part=Part(answered=answered))
 

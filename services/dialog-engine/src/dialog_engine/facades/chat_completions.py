@@ -27,7 +27,7 @@ from dialog_engine.http.bodies import ToolsRequest, WhenLeft, check_length
 from dialog_engine.http.messages import TurnRequest
 from dialog_engine.http.plain import PlainAnswer
 from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.repetition import Key, RetryCount, starting_request
+from dialog_engine.http.repetition import Key, RetryCount, answering, starting_request
 from dialog_engine.http.requests import Engine, Sender
 from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
@@ -98,7 +98,7 @@ async def completions(
             leaving = engine.leaving.of(x_on_disconnect, usually="cancel")
             form = _form(wanted, engine)
             if wanted.results:
-                sent = await _answered(wanted.results, request, engine, sender)
+                sent = await _answered(wanted.results, request, engine, sender, starting)
             else:
                 sent = await _sent(wanted, request, engine, sender, starting, leaving)
         answered = frozenset(wanted.results)
@@ -129,7 +129,7 @@ def _form(wanted: CompletionRequest, engine: Services) -> Form:
 
 
 async def _answered(
-    results: Mapping[str, str], request: Request, engine: Services, sender: Principal
+    results: Mapping[str, str], request: Request, engine: Services, sender: Principal, starting: StartingRequest
 ) -> turns.SentTurn:
     """Commit the results of calls of the client's tools, which name their turn. Raises as `ClientCalls.answer`."""
     turn = await engine.client_calls.turn_of(sender.subject, next(iter(results)))
@@ -137,7 +137,8 @@ async def _answered(
     given = [
         GivenResult(call_id, outcome_of([TextBlock(content)], is_error=False)) for call_id, content in results.items()
     ]
-    await engine.client_calls.answer(sender.subject, turn.turn_id, given, sender.key_id)
+    async with answering(starting, engine, sender.subject, turn.turn_id) as answer_key:
+        await engine.client_calls.answer(sender.subject, turn.turn_id, given, sender.key_id, answer_key)
     return turns.SentTurn(turn.turn_id, turn.session_id, turn.status)
 
 

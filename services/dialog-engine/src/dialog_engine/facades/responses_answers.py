@@ -7,17 +7,19 @@ from fastapi import Request
 
 from dialog_engine.chat.archive import TurnRecord
 from dialog_engine.chat.client_calls import GivenResult
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.errors import ApprovalDecidedError, ApprovalExpiredError
 from dialog_engine.facades.responses_encoder import Form
 from dialog_engine.facades.responses_kept import form_of, refused
 from dialog_engine.facades.responses_request import ResponseRequest
 from dialog_engine.http import turns
 from dialog_engine.http.client_calls import MAX_RESULTS
+from dialog_engine.http.repetition import answering
 from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import Principal
 from dialog_engine.tool_calls.client_tools import outcome_of
-from dialog_engine.tool_calls.values import Approve, Given, Refuse
+from dialog_engine.tool_calls.values import AnswerKey, Approve, Given, Refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,31 +30,40 @@ class Asked:
     turn: turns.SentTurn
 
 
-async def answered(wanted: ResponseRequest, request: Request, engine: Services, sender: Principal) -> Asked:
+async def answered(
+    wanted: ResponseRequest, request: Request, engine: Services, sender: Principal, starting: StartingRequest
+) -> Asked:
     """Commit the results of the client, all of them or none, and then what the user has said to requests for approval;
     of these what was decided before stands. The turn goes on with the last one.
 
     Raises:
         ProblemError: the answers are for several turns.
-        EngineError: from `Approvals.decide` and `ClientCalls.answer`.
+        EngineError: from `answering`, `Approvals.decide` and `ClientCalls.answer`.
     """
     turn = await _turn_of(wanted, engine, sender.subject)
     about_turn(request, turn.turn_id, turn.session_id)
+    async with answering(starting, engine, sender.subject, turn.turn_id) as answer_key:
+        form = await _committed(wanted, turn.turn_id, engine, sender, answer_key)
+    return Asked(form, turns.SentTurn(turn.turn_id, turn.session_id, turn.status, before=True))
+
+
+async def _committed(
+    wanted: ResponseRequest, turn_id: str, engine: Services, sender: Principal, answer_key: AnswerKey | None
+) -> Form:
     first, *_ = [each.call for each in (*wanted.answers, *wanted.results)]
-    kept, metadata = (await engine.responses.brought(turn.turn_id)).response, wanted.said["metadata"]
+    kept, metadata = (await engine.responses.brought(turn_id)).response, wanted.said["metadata"]
     if kept is not None and kept.get("metadata", {}).get(first, {}) != metadata:
-        kept = (await engine.responses.keep_metadata(turn.turn_id, first, metadata)).response
+        kept = (await engine.responses.keep_metadata(turn_id, first, metadata)).response
     if wanted.results:
         given = [GivenResult(each.call, outcome_of(each.content, is_error=False)) for each in wanted.results]
-        await engine.client_calls.answer(sender.subject, turn.turn_id, given, sender.key_id)
+        await engine.client_calls.answer(sender.subject, turn_id, given, sender.key_id, answer_key)
     for each in wanted.answers:
-        said: Given = Refuse(each.reason, key_id=sender.key_id)
+        said: Given = Refuse(each.reason, key_id=sender.key_id, answer_key=answer_key)
         if each.approve:
-            said = Approve(each.question_hash, None, key_id=sender.key_id)
+            said = Approve(each.question_hash, None, key_id=sender.key_id, answer_key=answer_key)
         with suppress(ApprovalDecidedError, ApprovalExpiredError):
-            await engine.approvals.decide(sender.subject, turn.turn_id, each.call, said, sender.roles)
-    form = form_of(turn.turn_id, kept or {"said": wanted.said, "listed": [], "metadata": {first: metadata}}, first)
-    return Asked(form, turns.SentTurn(turn.turn_id, turn.session_id, turn.status, before=True))
+            await engine.approvals.decide(sender.subject, turn_id, each.call, said, sender.roles)
+    return form_of(turn_id, kept or {"said": wanted.said, "listed": [], "metadata": {first: metadata}}, first)
 
 
 async def _turn_of(wanted: ResponseRequest, engine: Services, subject: str) -> TurnRecord:

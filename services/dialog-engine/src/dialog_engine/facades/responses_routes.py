@@ -91,7 +91,7 @@ async def create(
             starting = await starting_request(request, key, retry_count)  # reads the body
             wanted = await read(request, read_request)
             if wanted.answers or wanted.results:
-                asked = await answered(wanted, request, engine, sender)
+                asked = await answered(wanted, request, engine, sender, starting)
             else:
                 leaving = engine.leaving.of(x_on_disconnect, usually="continue" if wanted.background else "cancel")
                 asked = await _sent(wanted, request, engine, sender, starting, leaving)

@@ -13,6 +13,7 @@ from dialog_engine.errors import ArgumentsRefusedError
 from dialog_engine.http import described, turn_views, views
 from dialog_engine.http.bodies import Body, unicode_text
 from dialog_engine.http.problems import ProblemError
+from dialog_engine.http.repetition import Answering, answering
 from dialog_engine.http.requests import Engine, Sender, Subject, about_found, large_answer
 from dialog_engine.model import storable_json
 from dialog_engine.tool_calls.approvals.rules import MAX_REASON, read_edited
@@ -61,12 +62,20 @@ class DecisionRequest(Body):
     dependencies=[Depends(large_answer)],
 )
 async def decide(
-    turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, sender: Sender, request: Request
+    turn_id: str,
+    tool_call_id: str,
+    body: DecisionRequest,
+    engine: Engine,
+    sender: Sender,
+    sent: Answering,
+    request: Request,
 ) -> dict[str, Any]:
     """Approve a tool call, as it is or with other arguments, or refuse it."""
-    given = replace(body.given(), key_id=sender.key_id)
+    given = body.given()
     await about_found(request, engine, sender.subject, turn_id)
-    record, decision = await engine.approvals.decide(sender.subject, turn_id, tool_call_id, given, sender.roles)
+    async with answering(sent, engine, sender.subject, turn_id) as answer_key:
+        given = replace(given, key_id=sender.key_id, answer_key=answer_key)
+        record, decision = await engine.approvals.decide(sender.subject, turn_id, tool_call_id, given, sender.roles)
     call = record.call
     ids = {"turnId": turn_id, "toolCallId": call.tool_call_id, "correlationId": call.correlation_id}
     return ids | {"status": decision.status} | decision_details(decision)

@@ -15,6 +15,7 @@ from dialog_engine.chat.client_calls import GivenResult
 from dialog_engine.errors import ClientToolsNotNowError
 from dialog_engine.http import described
 from dialog_engine.http.bodies import Body, UnicodeText
+from dialog_engine.http.repetition import Answering, answering
 from dialog_engine.http.requests import Engine, Sender, about_found, large_answer
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import Principal
@@ -190,23 +191,31 @@ _ANSWERS = described.BODY | described.NOT_FOUND | described.CONFLICT
     "/turns/{turn_id}/tool-calls/{tool_call_id}/result", responses=_ANSWERS, dependencies=[Depends(large_answer)]
 )
 async def result(
-    turn_id: str, tool_call_id: str, body: ResultRequest, engine: Engine, sender: Sender, request: Request
+    turn_id: str,
+    tool_call_id: str,
+    body: ResultRequest,
+    engine: Engine,
+    sender: Sender,
+    sent: Answering,
+    request: Request,
 ) -> dict[str, Any]:
     """Send the result of a call of a tool that the request has brought; the turn goes on when it was the last one."""
     await about_found(request, engine, sender.subject, turn_id)
     given = [body.given(tool_call_id)]
-    [record] = await engine.client_calls.answer(sender.subject, turn_id, given, sender.key_id)
+    async with answering(sent, engine, sender.subject, turn_id) as answer_key:
+        [record] = await engine.client_calls.answer(sender.subject, turn_id, given, sender.key_id, answer_key)
     return {"turnId": turn_id} | _view(turn_id, record)
 
 
 @router.post("/turns/{turn_id}/tool-results", responses=_ANSWERS, dependencies=[Depends(large_answer)])
 async def results(
-    turn_id: str, body: ResultsRequest, engine: Engine, sender: Sender, request: Request
+    turn_id: str, body: ResultsRequest, engine: Engine, sender: Sender, sent: Answering, request: Request
 ) -> dict[str, Any]:
     """Send the results of several calls: all of them are taken, or none."""
     await about_found(request, engine, sender.subject, turn_id)
     given = [each.given(each.tool_call_id) for each in body.results]
-    records = await engine.client_calls.answer(sender.subject, turn_id, given, sender.key_id)
+    async with answering(sent, engine, sender.subject, turn_id) as answer_key:
+        records = await engine.client_calls.answer(sender.subject, turn_id, given, sender.key_id, answer_key)
     return {"turnId": turn_id, "results": [_view(turn_id, each) for each in records]}
 
 

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from dialog_engine.http import described
 from dialog_engine.http.bodies import Body
+from dialog_engine.http.repetition import Answering, answering
 from dialog_engine.http.requests import Engine, Sender, about_found, large_answer
 from dialog_engine.model import QuestionStatus, Turn
 from dialog_engine.tool_calls.questions.pending import Given
@@ -39,12 +40,20 @@ class AnswerRequest(Body):
     dependencies=[Depends(large_answer)],
 )
 async def answer(
-    turn_id: str, question_id: str, body: AnswerRequest, engine: Engine, sender: Sender, request: Request
+    turn_id: str,
+    question_id: str,
+    body: AnswerRequest,
+    engine: Engine,
+    sender: Sender,
+    sent: Answering,
+    request: Request,
 ) -> dict[str, Any]:
     """Answer a question that an MCP server asks in the middle of a call."""
-    given = Given(_STATUS[body.action], body.content if body.action == "accept" else None, sender.key_id)
+    content = body.content if body.action == "accept" else None
     person = Turn(turn_id, "", sender.subject, roles=sender.roles)
-    asked, place = await engine.questions.answer(person, question_id, given)
+    async with answering(sent, engine, sender.subject, turn_id) as answer_key:
+        given = Given(_STATUS[body.action], content, sender.key_id, answer_key)
+        asked, place = await engine.questions.answer(person, question_id, given)
     await about_found(request, engine, sender.subject, turn_id)
     ids = {"turnId": turn_id, "toolCallId": asked.call.tool_call_id, "correlationId": asked.call.correlation_id}
     return ids | {"status": asked.status(place)} | asked.details(place)

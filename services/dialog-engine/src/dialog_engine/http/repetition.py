@@ -1,6 +1,8 @@
 """How a client says that a request repeats another one. The store knows which one (`storage/requests.py`)."""
 
 import hashlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Annotated
 
@@ -8,7 +10,10 @@ from fastapi import Depends, Header, Request
 from starlette.requests import ClientDisconnect
 
 from dialog_engine.chat.requests import StartingRequest
+from dialog_engine.errors import SentBeforeError
 from dialog_engine.http.problems import ProblemError
+from dialog_engine.http.services import Services
+from dialog_engine.tool_calls.values import AnswerKey
 
 Key = Annotated[
     str | None,
@@ -53,3 +58,31 @@ async def starting_request(request: Request, key: Key = None, retry_count: Retry
 
 
 Starting = Annotated[StartingRequest, Depends(starting_request)]
+
+
+async def answering_request(request: Request, key: Key = None) -> StartingRequest:
+    """Dependency of routes that answer calls. Raises as `starting_request`."""
+    return await starting_request(request, key)
+
+
+Answering = Annotated[StartingRequest, Depends(answering_request)]
+
+
+@asynccontextmanager
+async def answering(
+    request: StartingRequest, engine: Services, subject: str, turn_id: str
+) -> AsyncGenerator[AnswerKey | None]:
+    """Around the answers of a request to calls of a turn: the key with which they are to be committed, if it has one.
+    Where nothing was left to commit, the key is kept at the end.
+
+    Raises:
+        IdempotencyKeyReusedError: the key stands for another request.
+    """
+    if not request.key:
+        yield None
+        return
+    with suppress(SentBeforeError):  # what it has answered stands
+        await engine.requests.check_new(subject, request)
+    answer_key = AnswerKey(subject, request.key, request.content)
+    yield answer_key
+    await engine.requests.keep_answer(turn_id, answer_key)

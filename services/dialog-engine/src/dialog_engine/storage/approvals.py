@@ -14,11 +14,13 @@ from dialog_engine.storage.calls import add_requests, answer_call, call_of, keep
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.fence import fence
 from dialog_engine.storage.outbox import RESTORED_AT
+from dialog_engine.storage.requests import note_answer
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.turns import TURN_COLUMNS, take, turn_of
 from dialog_engine.tool_calls.ports import ApprovalStore, ClientResult, MakeRequest
 from dialog_engine.tool_calls.values import (
     CLIENT_CLASS,
+    AnswerKey,
     ApprovalState,
     Asked,
     Committed,
@@ -73,8 +75,9 @@ _ACTIONS = {
 }
 
 
-class _NotOpenError(Exception):
-    """One of several calls has its outcome, or its turn has ended: what the transaction has written is taken back."""
+class NotOpenError(Exception):
+    """A call has its outcome or another question, or its turn has ended: what the transaction has written is taken
+    back."""
 
 
 class SqlApprovals(ApprovalStore):
@@ -110,14 +113,16 @@ class SqlApprovals(ApprovalStore):
         decision: Decision,
         request: MakeRequest | None,
         outcome: ToolOutcome | None,
+        answer_key: AnswerKey | None = None,
     ) -> Committed | None:
-        def unit(tx: StoreTransaction) -> Committed | None:
+        def unit(tx: StoreTransaction) -> Committed:
             call = asked.call
+            note_answer(tx, turn_id, answer_key)
             if not (found := tx.execute(TURN, turn_id)):
-                return None
+                raise NotOpenError
             turn, owner = turn_of(tx, found[0]), found[0].owner
             if not (_is_asked(tx, asked) and _decide(tx, turn, asked, decision)):
-                return None
+                raise NotOpenError
             tx.change_session(turn.session_id)
             if taken := take(tx, turn_id):
                 turn, owner = taken, tx.engine_id
@@ -130,7 +135,7 @@ class SqlApprovals(ApprovalStore):
                 answer_call(tx, turn, call, outcome, owner)
             return Committed(taken)
 
-        return await self._store.write(unit)
+        return await if_open(self._store, unit)
 
     async def ask_again(self, turn_id: str, asked: Asked, question: Question) -> Committed | None:
         def unit(tx: StoreTransaction) -> Committed | None:
@@ -145,26 +150,26 @@ class SqlApprovals(ApprovalStore):
         rows = await self._store.read("SELECT turn_id FROM tool_calls WHERE correlation_id = $1", correlation_id)
         return rows[0].turn_id if rows else None
 
-    async def answer(self, turn_id: str, results: Sequence[ClientResult]) -> Committed | None:
+    async def answer(
+        self, turn_id: str, results: Sequence[ClientResult], answer_key: AnswerKey | None = None
+    ) -> Committed | None:
         def unit(tx: StoreTransaction) -> Committed:
+            note_answer(tx, turn_id, answer_key)
             if not (found := tx.execute(TURN, turn_id)):
-                raise _NotOpenError
+                raise NotOpenError
             turn, owner = turn_of(tx, found[0]), found[0].owner
             if taken := take(tx, turn_id):
                 turn, owner = taken, tx.engine_id
             for each in results:
                 if not _decide(tx, turn, each.asked, each.decision):
-                    raise _NotOpenError
+                    raise NotOpenError
                 answer_call(tx, turn, each.asked.call, each.outcome, owner)
                 if each.whole is not None:
                     keep_whole(tx, each.asked.call.correlation_id, each.whole)
             tx.change_session(turn.session_id)
             return Committed(taken)
 
-        try:
-            return await self._store.write(unit)
-        except _NotOpenError:
-            return None
+        return await if_open(self._store, unit)
 
     async def close(
         self, turn: Turn, outcome_of: Callable[[Asked], ToolOutcome]
@@ -179,6 +184,14 @@ class SqlApprovals(ApprovalStore):
             return closed
 
         return await self._store.write(unit)
+
+
+async def if_open(store: Store, unit: Callable[[StoreTransaction], Committed]) -> Committed | None:
+    """What the unit of work has committed. None, and nothing is committed, when it raises NotOpenError."""
+    try:
+        return await store.write(unit)
+    except NotOpenError:
+        return None
 
 
 def _is_asked(tx: SealedTransaction, asked: Asked) -> bool:

@@ -12,10 +12,11 @@ import msgspec
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.model import QuestionStatus, ToolCall, Turn
-from dialog_engine.storage.approvals import TURN, may_have_run
+from dialog_engine.storage.approvals import TURN, NotOpenError, if_open, may_have_run
 from dialog_engine.storage.calls import REQUEST_ID, add_requests, answer_call, call_of
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.fence import fence
+from dialog_engine.storage.requests import note_answer
 from dialog_engine.storage.store import SealedDatabase, SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.turns import roles_of, take, turn_of
 from dialog_engine.tool_calls.questions.values import (
@@ -29,7 +30,7 @@ from dialog_engine.tool_calls.questions.values import (
     QuestionStore,
     RoundState,
 )
-from dialog_engine.tool_calls.values import Committed
+from dialog_engine.tool_calls.values import AnswerKey, Committed
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, decode_request
@@ -134,15 +135,22 @@ class SqlQuestions(QuestionStore):
         return [_found(row) for row in await self._store.read(_PENDING, subject, limit)]
 
     async def answer(
-        self, turn_id: str, asked: AskedRound, answers: Answers, request: MakeNext | None, outcome: ToolOutcome | None
+        self,
+        turn_id: str,
+        asked: AskedRound,
+        answers: Answers,
+        request: MakeNext | None,
+        outcome: ToolOutcome | None,
+        answer_key: AnswerKey | None = None,
     ) -> Committed | None:
-        def unit(tx: StoreTransaction) -> Committed | None:
+        def unit(tx: StoreTransaction) -> Committed:
+            note_answer(tx, turn_id, answer_key)
             if not (found := tx.execute(TURN, turn_id)):
-                return None
+                raise NotOpenError
             turn, owner = turn_of(tx, found[0]), found[0].owner
             now = tx.execute(_LOCKED, asked.call.correlation_id, asked.number)
             if not now or round_of(now[0]).answers != asked.answers:
-                return None
+                raise NotOpenError
             _settle(tx, turn, asked, answers)
             tx.change_session(turn.session_id)
             if taken := take(tx, turn_id):  # also for one answer of several: the turn's readers are shown it
@@ -155,7 +163,7 @@ class SqlQuestions(QuestionStore):
                 answer_call(tx, turn, asked.call, outcome, owner)
             return Committed(taken)
 
-        return await self._store.write(unit)
+        return await if_open(self._store, unit)
 
     async def parked(self, after: str, limit: int) -> list[ParkedQuestion]:
         return [

@@ -5,6 +5,7 @@ same: of two equal requests at two engines one begins something, and the other o
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from dialog_engine.model import Choice, Turn
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.store import Store, StoreTransaction
+from dialog_engine.tool_calls.values import AnswerKey
 
 MESSAGE_MS = 7 * 86_400_000
 KEY_MS = 86_400_000
@@ -66,6 +68,9 @@ class SqlRequests(SentRequests):
             if not name.replaces and (found := await self._store.read(f"{_FIND} AND NOT {_OVER}", name.key)):
                 raise _sent_before(name, found[0])
 
+    async def keep_answer(self, turn_id: str, answer_key: AnswerKey) -> None:
+        await self._store.write(lambda tx: note_answer(tx, turn_id, answer_key))
+
     async def forget(self) -> int:
         if not await self._store.read(_ANY_OVER):
             return 0
@@ -78,6 +83,15 @@ def note_key(
     """Keep the key of a request, if it has one, with what it begins. Raises as `SentRequests.check_new`."""
     if request.key:
         _note(tx, _sent_as(tx.trail, subject, request), session_id, turn_id)
+
+
+def note_answer(tx: StoreTransaction, turn_id: str, answer_key: AnswerKey | None) -> None:
+    """Keep the key of a request that answers calls of a turn, if it has one; it may be kept already. Called before the
+    turn is locked, as each transaction notes keys first. Raises IdempotencyKeyReusedError."""
+    if answer_key is not None:
+        request = StartingRequest(answer_key.key, answer_key.content)
+        with suppress(SentBeforeError):
+            note_key(tx, answer_key.subject, request, turn_id=turn_id)
 
 
 def note_request(

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dialog_engine.model import AssistantMessage, CallUpdate, ChatRequest, ToolCall, Turn, Usage
 from dialog_engine.sideband import ModelStream
-from dialog_engine.tool_calls.values import ApprovalState, Asked, Committed, Decision, Question, WholeResult
+from dialog_engine.tool_calls.values import AnswerKey, ApprovalState, Asked, Committed, Decision, Question, WholeResult
 from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState, ToolEntry
 from plugins_contract.choice import ToolChoice
 from plugins_contract.messages import ToolCallRequested
@@ -160,11 +160,12 @@ class ApprovalStore(Protocol):
         decision: Decision,
         request: MakeRequest | None,
         outcome: ToolOutcome | None,
+        answer_key: AnswerKey | None = None,
     ) -> Committed | None:
         """Commit a decision, with the request that runs the call or the outcome that answers it, in one transaction.
 
-        Returns None when the question is not open any more: it has its decision, was replaced by another question,
-        its call has an outcome, or its turn does not run.
+        Returns None, and commits nothing, when the question is not open any more: it has its decision, was replaced by
+        another question, its call has an outcome, or its turn does not run. Raises IdempotencyKeyReusedError.
         """
         ...
 
@@ -176,9 +177,11 @@ class ApprovalStore(Protocol):
         """The turn with this call, whoever owns it; None when there is no such call."""
         ...
 
-    async def answer(self, turn_id: str, results: Sequence[ClientResult]) -> Committed | None:
+    async def answer(
+        self, turn_id: str, results: Sequence[ClientResult], answer_key: AnswerKey | None = None
+    ) -> Committed | None:
         """Commit the results of calls that the client runs, all of them in one transaction. Returns None, and commits
-        nothing, when one of them is not open any more."""
+        nothing, when one of them is not open any more. Raises IdempotencyKeyReusedError."""
         ...
 
     async def close(

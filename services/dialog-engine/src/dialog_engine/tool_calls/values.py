@@ -145,12 +145,22 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerKey:
+    """The `Idempotency-Key` of a subject's request that answers calls. It stands for `content`, a digest of that."""
+
+    subject: str
+    key: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
 class Approve:
     """A person approves the question with this hash, with `arguments` in place of the model's if they are set."""
 
     hash: str
     arguments: dict[str, Any] | None = None
     key_id: str = ""
+    answer_key: AnswerKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +169,7 @@ class Refuse:
 
     reason: str = ""
     key_id: str = ""
+    answer_key: AnswerKey | None = None
 
 
 Given = Approve | Refuse

@@ -19,7 +19,7 @@ from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.pipeline import CallResult
 from dialog_engine.tool_calls.ports import ApprovalStore, ToolCalls, ToolSource
 from dialog_engine.tool_calls.results.steps import Steps
-from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Given, Question, timed
+from dialog_engine.tool_calls.values import AnswerKey, ApprovalState, Asked, Decision, Given, Question, timed
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
@@ -123,6 +123,7 @@ class PendingApprovals:
 
         Raises:
             ApprovalError: the decision is refused. The question stays open, or a new one was put.
+            IdempotencyKeyReusedError: the key of the request with the decision stands for another one.
             StorageUnavailableError: it cannot be committed now.
         """
         tool = self._source.visible_to(subject, roles).find(asked.call.tool_name)
@@ -134,12 +135,13 @@ class PendingApprovals:
                     return None
                 raise again.error
             case AnswerCall() as answer:
-                committed = await run_shielded(self._commit(turn_id, asked, answer, resume))
+                committed = await run_shielded(self._commit(turn_id, asked, answer, resume, given.answer_key))
                 if committed and answer.error is not None:
                     raise answer.error
                 return answer.decision if committed else None
             case RunCall() as run:
-                return run.decision if await run_shielded(self._commit(turn_id, asked, run, resume)) else None
+                committed = await run_shielded(self._commit(turn_id, asked, run, resume, given.answer_key))
+                return run.decision if committed else None
 
     async def decisions(
         self, waiting: Waiting, steps: Steps, emit: Callable[[ChatEvent], None]
@@ -192,7 +194,12 @@ class PendingApprovals:
         return committed is not None
 
     async def _commit(
-        self, turn_id: str, asked: Asked, judgement: RunCall | AnswerCall, resume: Resume | None = None
+        self,
+        turn_id: str,
+        asked: Asked,
+        judgement: RunCall | AnswerCall,
+        resume: Resume | None = None,
+        answer_key: AnswerKey | None = None,
     ) -> bool:
         outcome: ToolOutcome | None = None
         match judgement:
@@ -202,10 +209,10 @@ class PendingApprovals:
                     by = decision.key_id or turn.subject or "user"
                     return self._calls.request(turn, asked.call, tool, arguments, by)
 
-                committed = await self._store.decide(turn_id, asked, decision, request, None)
+                committed = await self._store.decide(turn_id, asked, decision, request, None, answer_key)
             case AnswerCall(decision, outcome):
                 outcome = timed(outcome, asked.call.correlation_id)
-                committed = await self._store.decide(turn_id, asked, decision, None, outcome)
+                committed = await self._store.decide(turn_id, asked, decision, None, outcome, answer_key)
         if committed and not asked.question.by_client:
             self._note(judgement.decision.status)
         if committed and resume and (turn := committed.taken):

@@ -22,7 +22,7 @@ from dialog_engine.tool_calls.questions.values import (
     QuestionStore,
 )
 from dialog_engine.tool_calls.results.steps import Steps
-from dialog_engine.tool_calls.values import timed
+from dialog_engine.tool_calls.values import AnswerKey, timed
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.encryption import Cipher
 from plugins_contract.errors import ErrorCode
@@ -50,6 +50,7 @@ class Given:
     status: QuestionStatus
     content: Mapping[str, Any] | None = None
     key_id: str = ""
+    answer_key: AnswerKey | None = None
 
 
 class PendingQuestions:
@@ -189,6 +190,7 @@ class PendingQuestions:
 
         Raises:
             AnswerRefusedError: it does not fit the form.
+            IdempotencyKeyReusedError: the key of the request with the answer stands for another one.
             StorageUnavailableError: it cannot be committed now.
         """
         return await run_shielded(self._answer(turn, found, place, given, resume))
@@ -199,7 +201,7 @@ class PendingQuestions:
         asked, now = found.asked, self._now_ms()
         if (over := self._over(turn, asked)) is not None:
             ended, outcome = over
-            return await self._commit(found, asked.ended(ended), None, outcome, resume)
+            return await self._commit(found, asked.ended(ended), None, outcome, resume, given.answer_key)
         content = None
         if given.status is QuestionStatus.ANSWERED:
             content, problems = rules.filled(asked.asking.asked.questions[place - 1], given.content)
@@ -208,7 +210,7 @@ class PendingQuestions:
         answers = {**asked.answers, place: Answer(given.status, now, content, given.key_id)}
         complete = len(answers) == len(asked.asking.asked.questions)
         request = partial(self._next, asked, answers) if complete else None
-        return await self._commit(found, answers, request, None, resume)
+        return await self._commit(found, answers, request, None, resume, given.answer_key)
 
     def _next(self, asked: AskedRound, answers: Answers, _: Turn, *, again: bool = False) -> ToolCallRequested:
         tool = self._source.find(asked.call.tool_name)
@@ -239,10 +241,11 @@ class PendingQuestions:
         request: Callable[[Turn], ToolCallRequested] | None,
         outcome: ToolOutcome | None,
         resume: Resume,
+        answer_key: AnswerKey | None = None,
     ) -> AskedRound | None:
         asked = found.asked
         outcome = outcome and timed(outcome, asked.call.correlation_id)
-        committed = await self.store.answer(found.turn_id, asked, answers, request, outcome)
+        committed = await self.store.answer(found.turn_id, asked, answers, request, outcome, answer_key)
         if committed is None:
             return None
         now = replace(asked, answers=answers)

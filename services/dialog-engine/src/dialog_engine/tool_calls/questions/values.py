@@ -10,7 +10,7 @@ import msgspec
 from dialog_engine.errors import EngineError
 from dialog_engine.model import QuestionStatus, QuestionStep, ToolCall, Turn
 from dialog_engine.tool_calls.results.steps import rfc3339
-from dialog_engine.tool_calls.values import Committed
+from dialog_engine.tool_calls.values import AnswerKey, Committed
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
 from plugins_contract.questions import InputRequired, ServerQuestion, round_id
@@ -215,10 +215,17 @@ class QuestionStore(Protocol):
         ...
 
     async def answer(
-        self, turn_id: str, asked: AskedRound, answers: Answers, request: MakeNext | None, outcome: ToolOutcome | None
+        self,
+        turn_id: str,
+        asked: AskedRound,
+        answers: Answers,
+        request: MakeNext | None,
+        outcome: ToolOutcome | None,
+        answer_key: AnswerKey | None = None,
     ) -> Committed | None:
         """Commit all `answers` of a round that still has those of `asked`, with the request of the next round or the
-        outcome of the call, if no question is open then, in one transaction. None when something has changed."""
+        outcome of the call, if no question is open then, in one transaction. None when something has changed.
+        Raises IdempotencyKeyReusedError."""
         ...
 
     async def parked(self, after: str, limit: int) -> Sequence[ParkedQuestion]:
