@@ -124,6 +124,18 @@ def test_a_chat_with_calls_goes_on_at_the_other_engine(ann: Person, engines: Eng
     assert calls(stored)[:2] == ["succeeded", "succeeded"]
 
 
+def test_an_answer_is_asked_for_again_and_says_what_it_has_used(ann: Person, engines: Engines) -> None:
+    chat = Chat()
+    answers = [ann.ask(chat, "What is 40 + 2?", HERE), ann.ask_again(chat)]
+    session_id = sessions(ann, engines[1])[0]["sessionId"]
+    stored = engines[1].http.get(f"/v1/sessions/{session_id}/messages").json()
+    assert questions(stored["messages"]) == ["What is 40 + 2?"]
+    assert [len(turn["siblings"]) for turn in stored["turns"]] == [len(answers)]
+    for answer in answers:
+        assert "42" in answer["content"]
+        assert answer["usage"]["total_tokens"] > answer["usage"]["completion_tokens"] > 0
+
+
 def test_a_title_is_made_without_tools_and_is_no_conversation(ann: Person, engines: Engines) -> None:
     chat = Chat()
     ann.ask(chat, "What is 40 + 2?", HERE)

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +72,12 @@ class Connection:
 
 @dataclass
 class Chat:
-    """A chat of a user, with the id of its last answer, and the tools of the page that it may use."""
+    """A chat of a user, with its last request, the id of its last answer, and the tools of the page that it may use."""
 
     id: str = ""
     leaf: str | None = None
     tools: Sequence[str] = ()
+    asked: Json = field(default_factory=dict[str, Any])
 
 
 class Person:
@@ -93,20 +94,29 @@ class Person:
 
     def begin(self, chat: Chat, question: str, model: str) -> None:
         """Ask, as the page does: the answer is written to the chat."""
-        asked, answer = new_id(), new_id()
-        message: Json = {"id": asked, "parentId": chat.leaf, "childrenIds": [], "role": "user", "content": question}
+        message: Json = {"id": new_id(), "parentId": chat.leaf, "childrenIds": [], "role": "user", "content": question}
         body: Json = {
             "model": model,
             "stream": True,
+            # Of a model that the page knows to count its tokens.
+            "stream_options": {"include_usage": True},
             "messages": [{"role": "user", "content": question}],
             "parent_id": chat.leaf,
             "user_message": message | {"models": [model]},
-            "id": answer,
-            "session_id": new_id(),
             "tool_ids": [*chat.tools],
         }
         if chat.id:
             body["chat_id"] = chat.id
+        self._begin(chat, body)
+
+    def ask_again(self, chat: Chat) -> Json:
+        """Another answer to the last question, as "Regenerate" asks for it."""
+        self._begin(chat, chat.asked | {"chat_id": chat.id})
+        return self.answer(chat)
+
+    def _begin(self, chat: Chat, body: Json) -> None:
+        chat.asked, answer = body, new_id()
+        body = body | {"id": answer, "session_id": new_id()}
         begun = self.http.post("/api/chat/completions", json=body)
         assert begun.status_code == 200, begun.text
         chat.id, chat.leaf = begun.json()["chat_id"], answer
