@@ -197,6 +197,7 @@ LOST = (STARTED, text("One."), message("One."), text("It is no"))
         ((reset(message("One.")), text("Noon.")), None),
         ((reset(message("One."), message("Noon.")),), None),
         ((reset(message("One.")), text("It"), message("It")), None),
+        ((reset(message("One.")), text("It"), reset(message("One.")), text("It"), message("It")), None),
     ],
 )  # fmt: skip
 def test_an_answer_that_another_engine_goes_on_with_is_the_same_or_an_error(

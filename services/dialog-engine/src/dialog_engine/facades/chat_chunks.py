@@ -218,7 +218,7 @@ class _Answer:
 
     def reset(self) -> None:
         """The log begins again with what is committed."""
-        self._lost = text_of(self._shown) or self._lost
+        self._lost = text_of(self._shown) + self._lost
         self._shown.clear()
         self._known, self._finished = max(self._known, self._finished), 0
 
