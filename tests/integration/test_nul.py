@@ -34,7 +34,10 @@ async def engine(
 
 @promise("U+0000 is refused in requests, replaced in what models and tools write, and never an outage of the database")
 async def test_an_id_with_it_is_of_nothing(engine: Engine, subtests: pytest.Subtests) -> None:
-    turn = (await engine.chat())[0].data["turnId"]
+    begun = (await engine.chat())[0].data
+    turn, conversation = begun["turnId"], f"conversations/{begun['sessionId']}"
+    wanted = {"model": "openai:gpt-4.1-mini", "input": "Hi"}
+    response = (await engine.client.post("/v1/responses", json=wanted)).json()["id"]
     for method, path, code in (
         ("GET", "sessions/%00/messages", "SESSION_NOT_FOUND"),
         ("DELETE", "sessions/a%00", "SESSION_NOT_FOUND"),
@@ -45,6 +48,12 @@ async def test_an_id_with_it_is_of_nothing(engine: Engine, subtests: pytest.Subt
         ("POST", "turns/%00/approvals/call_1", "TURN_NOT_FOUND"),
         ("POST", f"turns/{turn}/approvals/%00", "APPROVAL_NOT_FOUND"),
         ("GET", f"turns/{turn}/tool-calls/%00/text", "CONTENT_NOT_FOUND"),
+        ("GET", f"responses/{response}_%00", "RESPONSE_NOT_FOUND"),
+        ("DELETE", f"responses/{response}_%00", "RESPONSE_NOT_FOUND"),
+        ("POST", f"responses/{response}_%00/cancel", "RESPONSE_NOT_FOUND"),
+        ("GET", f"responses/{response}_%00/input_items", "RESPONSE_NOT_FOUND"),
+        ("GET", f"{conversation}/items/msg_{'0' * 32}_%00", "ITEM_NOT_FOUND"),
+        ("DELETE", f"{conversation}/items/%00_{'0' * 32}_", "ITEM_NOT_FOUND"),
         ("GET", f"turns/{turn}/tool-calls/%00/content/0", "CONTENT_NOT_FOUND"),
     ):
         with subtests.test(path=path):

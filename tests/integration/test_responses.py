@@ -86,6 +86,10 @@ async def test_a_response_follows_another_one_at_any_engine_and_both_can_be_read
         assert (await client.responses.retrieve(other.id)).output_text == "A big one."
     [asked] = (await there.responses.input_items.list(first.id)).data
     assert asked.model_dump()["content"][0]["text"] == "What is it?"
+    with pytest.raises(openai.BadRequestError):
+        await there.responses.input_items.list(first.id, after="msg_1")
+    with pytest.raises(openai.NotFoundError):
+        await there.responses.create(model=name, input="How old?", previous_response_id=f"{first.id}_unknown")
     [listed] = (await engines[0].client.get("/v1/sessions")).json()["sessions"]
     assert listed["title"] == "What is it?"
 
@@ -334,9 +338,13 @@ async def test_calls_are_items_and_those_that_need_approval_end_the_response(
                 "mcp_approval_response"
             ]
             assert known(await client.responses.retrieve(waiting.id)) == known(waiting)
-            mixed: Any = [*answers, {"role": "user", "content": "Hi"}]
-            with pytest.raises(openai.BadRequestError):
-                await client.responses.create(model=name, input=mixed)
+            nobody = {"type": "mcp", "server_label": "nobody"}
+            for wrong, why in (
+                ({"input": [*answers, {"role": "user", "content": "Hi"}]}, "goes on without it"),
+                ({"input": "Hi", "tools": [nobody]}, "the servers are demo"),
+            ):
+                with pytest.raises(openai.BadRequestError, match=why):
+                    await client.responses.create(**{"model": name} | wrong)  # type: ignore[call-overload]
 
             model.will_call_with("demo__delete_everything", {"token": "t"})
             stream = await client.responses.create(model=name, input="Delete it", stream=True)

@@ -10,7 +10,8 @@ from pydantic.alias_generators import to_camel
 
 from callstream_runtime.long_texts import exceeds
 from dialog_engine.chat.client_calls import GivenResult
-from dialog_engine.facades.images import RefusedError, image_of
+from dialog_engine.facades.images import RefusedError, check_number, image_of
+from dialog_engine.facades.openai_request import MAX_VALUES
 from dialog_engine.http.bodies import ToolsRequest, UnicodeText, unicode_text
 from dialog_engine.http.client_calls import MAX_RESULTS, ClientToolRequest
 from dialog_engine.tool_calls.approvals.rules import MAX_REASON
@@ -20,8 +21,6 @@ from plugins_contract.outcomes import MediaBlock, TextBlock
 MAX_ID = 200
 MAX_PARTS = 10_000
 """Of one message. An answer has a few for each of its calls."""
-MAX_VALUES = 500_000
-"""Of a body, with the names of fields. So many objects take some 50 MB."""
 
 
 class Posted(BaseModel):
@@ -143,6 +142,7 @@ def question_of(message: PostedMessage) -> tuple[str, tuple[MediaBlock, ...]]:
     """
     text = "\n\n".join(part.text for part in message.parts if part.type == "text")
     files = [(number, part) for number, part in enumerate(message.parts) if part.type == "file"]
+    check_number(files, "messages")
     media = tuple(_image(number, part) for number, part in files)
     if not text.strip() and not media:
         raise RefusedError("messages", "the last message has no text")

@@ -3,24 +3,26 @@
 Unknown fields pass, as clients expect it; what is known and cannot be honoured is refused, with the field.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal
 
 import msgspec
 
-from dialog_engine.facades.images import RefusedError, image_of
-from dialog_engine.facades.openai_request import decoded, must_call, storable, within
+from dialog_engine.facades.images import RefusedError, check_number, image_of
+from dialog_engine.facades.openai_request import check_json, check_parallel, decoded, must_call, storable, within
 from dialog_engine.model import Brought, ClientCall, ClientMessage, ClientTool, Sampling
 from plugins_contract.outcomes import MediaBlock
 
 MAX_MESSAGES = 10_000
+"""Of a request; and the most calls in all of them."""
+MAX_STOP = 50
 
 
 class _Function(msgspec.Struct):
     name: str
-    arguments: str = ""
+    arguments: str | None = None
 
 
 class _Call(msgspec.Struct):
@@ -34,8 +36,8 @@ class _Image(msgspec.Struct):
 
 class _Part(msgspec.Struct):
     type: str
-    text: str = ""
-    refusal: str = ""
+    text: str | None = None
+    refusal: str | None = None
     image_url: _Image | None = None
 
 
@@ -43,7 +45,7 @@ class _Message(msgspec.Struct):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[_Part] | None = None
     tool_calls: list[_Call] | None = None
-    tool_call_id: str = ""
+    tool_call_id: str | None = None
 
 
 class _Declared(msgspec.Struct):
@@ -75,6 +77,8 @@ class _Body(msgspec.Struct):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     response_format: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    parallel_tool_calls: bool | None = None
     tool_choice: str | dict[str, Any] | None = None
     tool_steps: Literal["off", "reasoning", "details"] | None = None
     n: int | None = None
@@ -119,17 +123,20 @@ def read_request(body: bytes) -> CompletionRequest:
         wanted.temperature,
         wanted.top_p,
         _longest(wanted),
-        (wanted.stop,) if isinstance(wanted.stop, str) else tuple(wanted.stop or ()),
+        _stop(wanted.stop),
         wanted.seed,
         wanted.presence_penalty,
         wanted.frequency_penalty,
         None if wanted.response_format == {"type": "text"} else wanted.response_format,
+        storable(wanted.reasoning_effort, "reasoning_effort") or None,
         must_call=must_call(wanted.tool_choice, {each.name for each in tools}) if tools else "",
     )
+    brought = Brought(instructions, media=last.media, said=tuple(said), sampling=sampling, tools=tools)
+    check_number(brought.all_media(), "messages")
     return CompletionRequest(
         wanted.model,
         last.content,
-        Brought(instructions, media=last.media, said=tuple(said), sampling=sampling, tools=tools),
+        brought,
         bool(wanted.stream),
         bool(wanted.stream_options and wanted.stream_options.include_usage),
         wanted.tool_steps,
@@ -153,6 +160,8 @@ def _check(wanted: _Body) -> None:
         raise RefusedError("messages", "must not be empty")
     if len(wanted.messages) > MAX_MESSAGES:
         raise RefusedError("messages", f"has {len(wanted.messages)} messages; {MAX_MESSAGES} are allowed")
+    if sum(len(each.tool_calls or ()) for each in wanted.messages) > MAX_MESSAGES:
+        raise RefusedError("messages", f"has more than {MAX_MESSAGES} tool_calls")
     harmless = {"n": 1}
     for name, why in _UNSUPPORTED.items():
         value = getattr(wanted, name)
@@ -161,10 +170,19 @@ def _check(wanted: _Body) -> None:
     if wanted.modalities and wanted.modalities != ["text"]:
         raise RefusedError("modalities", _UNSUPPORTED["audio"])
     within(wanted.temperature, 0, 2, "temperature")
+    check_parallel(wanted.parallel_tool_calls)
+    check_json(wanted.response_format, "response_format")
     within(wanted.top_p, 0, 1, "top_p")
     if (longest := _longest(wanted)) is not None and longest < 1:
         name = "max_completion_tokens" if wanted.max_completion_tokens is not None else "max_tokens"
         raise RefusedError(name, "must be at least 1")
+
+
+def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
+    given = [stop] if isinstance(stop, str) else stop or []
+    if len(given) > MAX_STOP:
+        raise RefusedError("stop", f"has {len(given)} texts; {MAX_STOP} are allowed")
+    return tuple(storable(each, "stop") for each in given)
 
 
 def _tools(wanted: _Body) -> tuple[ClientTool, ...]:
@@ -175,7 +193,7 @@ def _tools(wanted: _Body) -> tuple[ClientTool, ...]:
     for number, tool in enumerate(wanted.tools):
         if tool.type != "function" or tool.function is None:
             raise RefusedError(f"tools[{number}].type", "must be function: nothing else is understood")
-        about = storable(tool.function.description or "", f"tools[{number}].function.description")
+        about = storable(tool.function.description, f"tools[{number}].function.description")
         tools.append(ClientTool(tool.function.name, about, tool.function.parameters or {"type": "object"}))
     return tuple(tools)
 
@@ -197,9 +215,7 @@ def _conversation(messages: Sequence[_Message]) -> tuple[str, list[ClientMessage
             continue
         if media and message.role != "user":
             raise RefusedError(where, "only messages of the user have images")
-        calls = tuple(
-            ClientCall(each.id, each.function.name, each.function.arguments) for each in message.tool_calls or ()
-        )
+        calls = tuple(_calls(message, f"messages[{number}].tool_calls"))
         call_id = storable(message.tool_call_id, f"messages[{number}].tool_call_id")
         said.append(ClientMessage(message.role, text, media, calls, call_id))
     joined = "\n\n".join(each for each in instructions if each.strip())
@@ -212,9 +228,16 @@ def _conversation(messages: Sequence[_Message]) -> tuple[str, list[ClientMessage
     return joined, said, {}
 
 
+def _calls(message: _Message, where: str) -> Iterator[ClientCall]:
+    for number, call in enumerate(message.tool_calls or ()):
+        name = storable(call.function.name, f"{where}[{number}].function.name")
+        arguments = storable(call.function.arguments, f"{where}[{number}].function.arguments")
+        yield ClientCall(storable(call.id, f"{where}[{number}].id"), name, arguments)
+
+
 def _content(content: str | list[_Part] | None, where: str) -> tuple[str, tuple[MediaBlock, ...]]:
     if content is None or isinstance(content, str):
-        return storable(content or "", where), ()
+        return storable(content, where), ()
     texts: list[str] = []
     media: list[MediaBlock] = []
     for number, part in enumerate(content):

@@ -2,6 +2,7 @@
 
 from base64 import b64decode
 from binascii import Error
+from collections.abc import Sized
 
 from plugins_contract.outcomes import MediaBlock
 
@@ -13,6 +14,8 @@ IMAGES = {
     b"RIFF": "image/webp",
 }
 """The images that models accept, by their first bytes."""
+MAX_IMAGES = 500
+"""Of a request. Each is a row of its own."""
 
 
 class RefusedError(Exception):
@@ -21,6 +24,12 @@ class RefusedError(Exception):
     def __init__(self, param: str, message: str) -> None:
         super().__init__(message)
         self.param = param
+
+
+def check_number(images: Sized, where: str) -> None:
+    """Raises RefusedError when the field `where` has too many images."""
+    if len(images) > MAX_IMAGES:
+        raise RefusedError(where, f"has {len(images)} images; {MAX_IMAGES} are allowed")
 
 
 def image_of(url: str, where: str) -> MediaBlock:

@@ -41,10 +41,10 @@ def asked_for(named: Named) -> tuple[str, str]:
 
 
 def named(text: str, *kinds: str) -> Named | None:
-    """What an id of one of these kinds says; None for any other text."""
+    """What an id of one of these kinds says; None for any other text, and for one with U+0000, which no id has."""
     kind, _, rest = text.partition("_")
     owner, _, rest = rest.partition("_")
-    if kind not in kinds or len(owner) != _HEX or not set(owner) <= set("0123456789abcdef"):
+    if "\0" in text or kind not in kinds or len(owner) != _HEX or not set(owner) <= set("0123456789abcdef"):
         return None
     return Named(str(UUID(owner)), rest)
 

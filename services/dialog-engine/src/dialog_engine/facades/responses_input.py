@@ -15,8 +15,8 @@ from plugins_contract.outcomes import ContentBlock, MediaBlock, TextBlock
 
 class _Part(msgspec.Struct):
     type: str
-    text: str = ""
-    refusal: str = ""
+    text: str | None = None
+    refusal: str | None = None
     image_url: str | None = None
 
 
@@ -25,14 +25,14 @@ class Item(msgspec.Struct):
 
     type: str = "message"
     id: str | None = None
-    role: str = ""
+    role: str | None = None
     content: str | list[_Part] | None = None
     approval_request_id: str | None = None
-    approve: bool = False
+    approve: bool | None = None
     reason: str | None = None
-    call_id: str = ""
-    name: str = ""
-    arguments: str = ""
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
     output: str | list[_Part] | None = None
 
 
@@ -105,11 +105,11 @@ class InputReader:
             case "message":
                 self._message(item, where)
             case "mcp_call":
-                call = ClientCall(item.id or where, item.name, item.arguments)
+                call = _call(item, storable(item.id, f"{where}.id") or where, where)
                 self._say(ClientMessage("assistant", "", calls=(call,)))
                 self._say(ClientMessage("tool", content_of(item.output, f"{where}.output")[0], call_id=call.id))
             case "function_call":
-                self._call(ClientCall(storable(item.call_id, f"{where}.call_id"), item.name, item.arguments))
+                self._called(_call(item, storable(item.call_id, f"{where}.call_id"), where))
             case "reasoning" | "mcp_list_tools" | "mcp_approval_request":
                 pass
             case "item_reference" if is_ours:
@@ -131,7 +131,7 @@ class InputReader:
             case _:
                 raise RefusedError(f"{where}.role", "must be user, assistant, system or developer")
 
-    def _call(self, call: ClientCall) -> None:
+    def _called(self, call: ClientCall) -> None:
         """A call belongs to the message of the model before it."""
         self._calls[call.id] = False
         for messages in (self.said, self.new):
@@ -162,6 +162,11 @@ class InputReader:
             raise RefusedError("input", "the message of the user must not be empty")
 
 
+def _call(item: Item, call_id: str, where: str) -> ClientCall:
+    name, arguments = storable(item.name, f"{where}.name"), storable(item.arguments, f"{where}.arguments")
+    return ClientCall(call_id, name, arguments)
+
+
 def _answer(item: Item, where: str) -> Answer:
     found = named(item.approval_request_id or "", APPROVAL)
     if found is None:
@@ -169,13 +174,13 @@ def _answer(item: Item, where: str) -> Answer:
     reason = storable((item.reason or "").strip(), f"{where}.reason")
     if len(reason) > MAX_REASON:
         raise RefusedError(f"{where}.reason", f"has {len(reason)} characters; {MAX_REASON} are allowed")
-    return Answer(found.owner, *asked_for(found), approve=item.approve, reason=reason)
+    return Answer(found.owner, *asked_for(found), approve=bool(item.approve), reason=reason)
 
 
 def content_of(content: str | list[_Part] | None, where: str) -> tuple[str, tuple[MediaBlock, ...]]:
     """The text and the images of the field `where`. Raises RefusedError."""
     if content is None or isinstance(content, str):
-        return storable(content or "", where), ()
+        return storable(content, where), ()
     texts: list[str] = []
     media: list[MediaBlock] = []
     for number, part in enumerate(content):

@@ -28,12 +28,19 @@ Kept = TurnRecord | WaitingMessage
 async def kept_response(response_id: str, engine: Services, subject: str, request: Request) -> tuple[Form, Kept]:
     """A response that is stored, and its turn. Raises ProblemError: there is none."""
     found = named(response_id, RESPONSE) or Named("")
-    record = await kept_turn(found.owner, "response_id", engine, subject)
-    response = await response_of(found.owner, "response_id", engine)
-    if found.rest and not await engine.archive.asked(found.owner, found.rest):
-        raise not_found("response_id")
+    record, response = await kept_of(found, "response_id", engine, subject)
     about_turn(request, found.owner, (record.turn if isinstance(record, WaitingMessage) else record).session_id)
     return form_of(found.owner, response, found.rest), record
+
+
+async def kept_of(name: Named, param: str, engine: Services, subject: str) -> tuple[Kept, Mapping[str, Any]]:
+    """The turn of the response with this id, which the field `param` has, and what is stored of its request. Raises
+    ProblemError: there is none."""
+    record = await kept_turn(name.owner, param, engine, subject)
+    response = await response_of(name.owner, param, engine)
+    if name.rest and not await engine.archive.asked(name.owner, name.rest):
+        raise not_found(param)
+    return record, response
 
 
 async def kept_turn(turn_id: str, param: str, engine: Services, subject: str) -> Kept:

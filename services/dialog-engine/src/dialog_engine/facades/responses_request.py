@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from dialog_engine.chat.requests import MAX_NAME, SessionName
-from dialog_engine.facades.images import RefusedError
-from dialog_engine.facades.openai_request import decoded, storable, within
+from dialog_engine.facades.images import RefusedError, check_number
+from dialog_engine.facades.openai_request import check_json, check_parallel, decoded, storable, within
 from dialog_engine.facades.responses_ids import CONVERSATION, RESPONSE, Named, named
 from dialog_engine.facades.responses_input import Answer, InputReader, Item, Result
-from dialog_engine.facades.responses_tools import Wanted, wanted_tools
+from dialog_engine.facades.responses_tools import Wanted, said_tools, wanted_tools
 from dialog_engine.model import Brought, ClientMessage, Sampling
 
 PROTOCOL = "responses"
@@ -103,7 +103,7 @@ def read_request(body: bytes) -> ResponseRequest:
     tools = wanted_tools(wanted.tools or [], wanted.tool_choice)
     items = [Item(role="user", content=wanted.input)] if isinstance(wanted.input, str) else wanted.input
     read = InputReader(items)
-    instructions = [storable(wanted.instructions or "", "instructions"), *read.instructions]
+    instructions = [storable(wanted.instructions, "instructions"), *read.instructions]
     brought = Brought(
         "\n\n".join(each for each in instructions if each.strip()),
         media=read.question.media,
@@ -112,6 +112,7 @@ def read_request(body: bytes) -> ResponseRequest:
         tools=tuple(tools.functions.values()),
         ask=tools.ask,
     )
+    check_number(brought.all_media(), "input")
     return ResponseRequest(
         wanted.model,
         read.question.content,
@@ -133,7 +134,7 @@ def read_request(body: bytes) -> ResponseRequest:
 
 def _conversation(wanted: _Body) -> str:
     given = wanted.conversation
-    name = storable(given.id if isinstance(given, _Conversation) else given or "", "conversation")
+    name = storable(given.id if isinstance(given, _Conversation) else given, "conversation")
     if len(name) > MAX_NAME:
         raise RefusedError("conversation", f"the name of a conversation has {MAX_NAME} characters at most")
     return name
@@ -158,8 +159,7 @@ def _check(wanted: _Body) -> None:
     for name, why in _UNSUPPORTED.items():
         if getattr(wanted, name):
             raise RefusedError(name, why)
-    if wanted.parallel_tool_calls is False:
-        raise RefusedError("parallel_tool_calls", "the model decides how many tools it calls at once: leave it out")
+    check_parallel(wanted.parallel_tool_calls)
     if wanted.conversation is not None and wanted.previous_response_id is not None:
         raise RefusedError("previous_response_id", "a request has it, or `conversation`, not both")
     if wanted.background and wanted.store is False:
@@ -171,6 +171,9 @@ def _check(wanted: _Body) -> None:
     if wanted.max_output_tokens is not None and wanted.max_output_tokens < 1:
         raise RefusedError("max_output_tokens", "must be at least 1")
     check_metadata(wanted.metadata or {})
+    check_json(msgspec.to_builtins(wanted.reasoning), "reasoning")
+    check_json(wanted.text and wanted.text.format, "text.format")
+    check_json(wanted.tool_choice, "tool_choice")
 
 
 def check_metadata(metadata: dict[str, str]) -> None:
@@ -179,6 +182,7 @@ def check_metadata(metadata: dict[str, str]) -> None:
     if too_long or len(metadata) > MAX_METADATA:
         allowed = f"{MAX_METADATA} pairs, of {MAX_KEY} and {MAX_VALUE} characters"
         raise RefusedError("metadata", f"may have up to {allowed}")
+    check_json(metadata, "metadata")
 
 
 _SCHEMA = ("name", "schema", "strict", "description")
@@ -206,10 +210,6 @@ def _sampling(wanted: _Body, must_call: str) -> Sampling:
     )
 
 
-_FUNCTION = {"description": None, "parameters": None, "strict": None}
-"""What a response says of a function whose request says nothing of it."""
-
-
 def _said(wanted: _Body) -> dict[str, Any]:
     conversation = wanted.conversation
     if isinstance(conversation, str):
@@ -228,7 +228,7 @@ def _said(wanted: _Body) -> dict[str, Any]:
         "temperature": wanted.temperature,
         "text": {"format": (wanted.text and wanted.text.format) or {"type": "text"}},
         "tool_choice": wanted.tool_choice or "auto",
-        "tools": [_FUNCTION | each if each.get("type") == "function" else each for each in wanted.tools or ()],
+        "tools": said_tools(wanted.tools or ()),
         "top_p": wanted.top_p,
         "truncation": "disabled",
     }

@@ -19,7 +19,7 @@ from dialog_engine.facades.responses_answer import stored_response
 from dialog_engine.facades.responses_answers import Asked, answered
 from dialog_engine.facades.responses_encoder import ResponseEncoder
 from dialog_engine.facades.responses_ids import CONVERSATION, named
-from dialog_engine.facades.responses_kept import Kept, document_of, form_of, kept_turn, refused, response_of
+from dialog_engine.facades.responses_kept import Kept, document_of, form_of, kept_of, kept_turn, refused
 from dialog_engine.facades.responses_request import ResponseRequest, read_request
 from dialog_engine.facades.stream import stream_of
 from dialog_engine.http import described, turns
@@ -171,8 +171,7 @@ async def _place(wanted: ResponseRequest, session_id: str | None, engine: Servic
     in a new session. One that is not stored goes on where nothing differs from what the client sends again.
     `session_id` is that of a conversation with the client's name, None for a new one."""
     if wanted.after:
-        record = await kept_turn(wanted.after.owner, "previous_response_id", engine, subject)
-        await response_of(wanted.after.owner, "previous_response_id", engine)
+        record, _ = await kept_of(wanted.after, "previous_response_id", engine, subject)
         return _behind(record, wanted.brought)
     if wanted.session_name:
         return Place(session_id, None, wanted.brought)
@@ -204,7 +203,9 @@ def _listed(wanted: ResponseRequest, engine: Services, sender: Principal) -> lis
     listed: list[dict[str, Any]] = []
     for number, label in enumerate(wanted.tools.labels):
         if label not in catalogs:
-            why = f"there is no server {label!r}: the servers are {', '.join(sorted(catalogs))}"
+            usable = engine.tools.visible_to(sender.subject, sender.roles).servers
+            names = ", ".join(sorted(view.catalog.server for view in usable))
+            why = f"there is no server {label!r}: the servers are {names}"
             raise refused(f"tools[{number}].server_label", why)
         tools = catalogs[label].tools[:MAX_LISTED]
         listed.append({"server_label": label, "tools": [_tool(each) for each in tools]})

@@ -11,7 +11,7 @@ from dialog_engine.chat.archive import TurnRecord
 from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.facades.responses_encoder import ResponseEncoder
 from dialog_engine.facades.responses_input_items import answer_items, input_items
-from dialog_engine.facades.responses_kept import document_of, kept_response
+from dialog_engine.facades.responses_kept import document_of, kept_response, refused
 from dialog_engine.facades.responses_routes import ANSWER
 from dialog_engine.facades.stream import Part, stream_of
 from dialog_engine.http import described, turns
@@ -100,9 +100,11 @@ async def list_input_items(
 
 
 def page_of(items: Sequence[dict[str, Any]], after: str, limit: int) -> dict[str, Any]:
-    """A page of a list, behind the item with the id `after`."""
+    """A page of a list, behind the item with the id `after`, '' for none. Raises ProblemError: no item has this id."""
     ids = [each["id"] for each in items]
-    rest = items[ids.index(after) + 1 :] if after in ids else items
+    if after and after not in ids:
+        raise refused("after", "is not the id of an item of this response")
+    rest = items[ids.index(after) + 1 :] if after else items
     page = rest[:limit]
     ends = {"first_id": page[0]["id"] if page else "", "last_id": page[-1]["id"] if page else ""}
     return {"object": "list", "data": page, **ends, "has_more": len(rest) > limit}

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from dialog_engine.facades.images import RefusedError
-from dialog_engine.facades.openai_request import must_call, storable
+from dialog_engine.facades.openai_request import check_json, must_call, storable
 from dialog_engine.model import ClientTool
+from dialog_engine.tool_calls.client_tools import MAX_TOOLS
 from plugins_contract.choice import MAX_ENTRIES, MAX_ENTRY_CHARS, ToolChoice
 
 _OWN = "servers are those of this engine, named by `server_label`: leave this out"
@@ -31,6 +32,10 @@ def wanted_tools(tools: Sequence[Mapping[str, Any]], tool_choice: object) -> Wan
     """What a request wants. Raises RefusedError: it cannot be honoured."""
     if tool_choice == "required" and not tools:
         raise RefusedError("tool_choice", "must be auto or none without `tools`")
+    if len(tools) > MAX_TOOLS + MAX_ENTRIES:
+        raise RefusedError(
+            "tools", f"has {len(tools)} tools; {MAX_TOOLS} functions and {MAX_ENTRIES} servers are allowed"
+        )
     labels: list[str] = []
     allow: list[str] = []
     ask: list[str] = []
@@ -40,11 +45,14 @@ def wanted_tools(tools: Sequence[Mapping[str, Any]], tool_choice: object) -> Wan
             functions[number] = _function(tool, f"tools[{number}]")
             continue
         label = _label(tool, f"tools[{number}]")
+        if label in labels:
+            raise RefusedError(f"tools[{number}].server_label", f"{label!r} is named before: name each server once")
         labels.append(label)
         allow += _entries(label, tool.get("allowed_tools"), f"tools[{number}].allowed_tools")
         ask += _asked(label, tool.get("require_approval"), f"tools[{number}].require_approval")
-    if max(len(allow), len(ask)) > MAX_ENTRIES:
-        raise RefusedError("tools", f"more than {MAX_ENTRIES} tools are named: name servers without allowed_tools")
+    if max(len(labels), len(allow), len(ask)) > MAX_ENTRIES:
+        why = f"more than {MAX_ENTRIES} servers, or tools of them, are named: name servers without allowed_tools"
+        raise RefusedError("tools", why)
     if tool_choice == "none":
         return Wanted(choice=ToolChoice(servers=()))
     choice = ToolChoice(servers=tuple(labels), allow=tuple(allow)) if labels else None
@@ -60,7 +68,7 @@ def _function(tool: Mapping[str, Any], where: str) -> ClientTool:
         raise RefusedError(f"{where}.description", "must be a text")
     if not isinstance(parameters, dict | None):
         raise RefusedError(f"{where}.parameters", "must be a JSON Schema")
-    described = storable(about or "", f"{where}.description")
+    described = storable(about, f"{where}.description")
     return ClientTool(name, described, cast("dict[str, Any] | None", parameters) or {"type": "object"})
 
 
@@ -102,3 +110,23 @@ def _asked(label: str, required: object, where: str) -> list[str]:
         raise RefusedError(where, "must be always, never, or an object with always and never")
     always = cast("dict[str, object]", required).get("always")
     return [] if always is None else _entries(label, always, f"{where}.always")
+
+
+_SAID = {
+    "function": ("name", "description", "parameters", "strict"),
+    "mcp": ("server_label", "server_description", "allowed_tools", "require_approval"),
+}
+_MUST_SAY = {"description": None, "parameters": None, "strict": None}
+
+
+def said_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What a response says of the tools of its request, which `wanted_tools` has read. Raises RefusedError: a field
+    cannot be stored."""
+    said: list[dict[str, Any]] = []
+    for number, tool in enumerate(tools):
+        kind = tool["type"]
+        known = {name: tool[name] for name in _SAID[kind] if name in tool}
+        for name, value in known.items():
+            check_json(value, f"tools[{number}].{name}")
+        said.append({"type": kind, **(_MUST_SAY if kind == "function" else {}), **known})
+    return said
