@@ -287,6 +287,11 @@ def _chat(*parts: dict[str, Any]) -> bytes:
     return json.dumps({"id": "chat", "messages": [{"id": "1", "role": "user", "parts": parts}]}).encode()
 
 
+def _parts(kind: str, size: int) -> list[dict[str, Any]]:
+    """As many as a body may have values."""
+    return [{"type": kind, "text": "a"}] * min(size // 40, 90_000)
+
+
 def _image_of(size: int) -> str:
     return f"data:image/png;base64,iVBORw0KGgo{'A' * (size // 4 * 4)}="
 
@@ -311,7 +316,7 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[str | tuple[str,
         MAX_BODY,
         (
             lambda size: _completion([{"role": "user", "content": "a" * size}]),
-            lambda size: _completion([{"role": "user", "content": [{"type": "text", "text": "a"}] * (size // 30)}]),
+            lambda size: _completion([{"role": "user", "content": _parts("text", size)}]),
             lambda size: _completion([_picture(size)]),
         ),
     ),
@@ -329,7 +334,7 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[str | tuple[str,
         MAX_BODY,
         (
             lambda size: _response([{"role": "user", "content": "a" * size}]),
-            lambda size: _response([{"role": "user", "content": [{"type": "input_text", "text": "a"}] * (size // 40)}]),
+            lambda size: _response([{"role": "user", "content": _parts("input_text", size)}]),
             lambda size: _response([{"type": "reasoning", "id": "msg_" + "a" * size}]),
         ),
     ),
@@ -338,7 +343,7 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[str | tuple[str,
         MAX_BODY,
         (
             lambda size: _items([{"role": "user", "content": "a" * size}]),
-            lambda size: _items([{"role": "user", "content": [{"type": "input_text", "text": "a"}] * (size // 40)}]),
+            lambda size: _items([{"role": "user", "content": _parts("input_text", size)}]),
         ),
     ),
     "metadata of a conversation": (
