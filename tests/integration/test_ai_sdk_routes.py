@@ -188,10 +188,10 @@ async def test_a_refused_call_goes_on_with_the_same_message(
 async def test_a_page_that_comes_back_gets_the_running_turn_from_its_start_and_can_stop_it(
     engine: Engine, model: Model
 ) -> None:
-    path = f"{CHAT}/chat"
+    path = f"{CHAT}/rooms%2Fchat"
     assert await engine.status("GET", f"{path}/stream") == await engine.status("POST", f"{path}/stop") == 204
     model.held.clear()
-    async with engine.client.stream("POST", CHAT, json={"id": "chat", "messages": [said("Hi")]}) as stream:
+    async with engine.client.stream("POST", CHAT, json={"id": "rooms/chat", "messages": [said("Hi")]}) as stream:
         chunks = stream.aiter_text()
         while "text-delta" not in await anext(chunks):
             pass

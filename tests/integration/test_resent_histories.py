@@ -1,12 +1,14 @@
 """Conversations that clients send again: which turn is continued, and what a request brings for its turn."""
 
+import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
 from dialog_engine.chat.history import Memory
-from dialog_engine.chat.resent import Resent, place_of
+from dialog_engine.chat.resent import Resent, find_place
 from dialog_engine.chat.waiting_messages import Candidate
 from dialog_engine.errors import TooManyBranchesError
 from dialog_engine.model import (
@@ -26,10 +28,13 @@ from dialog_engine.model import (
 from dialog_engine.personal_data.retention import Retention, one_pass
 from dialog_engine.storage import branches
 from dialog_engine.storage.resent import SqlResent
+from dialog_engine.storage.responses import SqlAskedResponses
+from dialog_engine.storage.store import StoreTransaction
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import MediaBlock
 from tests.marks import promise
 from tests.support.engine_stores import EngineStore
+from tests.support.loop_probe.sitecustomize import slowness
 
 MEMORY = Memory(1_000, 100_000)
 IMAGE = MediaBlock("image/png", "iVBORw0KGgo=")
@@ -63,8 +68,8 @@ async def place(
 ) -> str | None:
     """The turn that a question follows behind this conversation."""
     resent = Resent.of(Brought(said=tuple(said)))
-    found = await SqlResent(store.store, store.store.trail).find(subject, session_id, resent.questions)
-    follows = place_of(resent, found, named=session_id is not None)
+    found = SqlResent(store.store, store.store.trail)
+    follows = await find_place(found, subject, session_id, resent, named=session_id is not None)
     return follows and follows.turn_id
 
 
@@ -168,6 +173,15 @@ async def test_a_beginning_that_a_client_has_left_goes_with_its_time_and_one_of_
     assert [each.content for each in await asked(store, more)] == ["Hm?", "Bye", "Well?", "Bye", "Go on"]
 
 
+async def test_long_conversations_are_compared_off_the_event_loop(store: EngineStore) -> None:
+    said = one("a " * 2_000_000, "b " * 2_000_000)
+    mine = await ended(store, "Hi", "", "c " * 2_000_000, brought=Brought(stateless=True, said=said))
+    again = (*said, *one("Hi", "c " * 2_000_000))
+    began = time.thread_time()
+    assert await place(store, None, again) == mine.turn_id
+    assert time.thread_time() - began < 0.05 * slowness()
+
+
 async def test_a_beginning_with_what_was_added_to_the_conversation_stays(store: EngineStore) -> None:
     added = (ClientMessage("user", "Hm", id="msg_1"),)
     first = await ended(store, "Hi", brought=Brought(said=added, own_api=True))
@@ -209,6 +223,24 @@ async def test_what_a_message_brings_that_waits_is_there_when_it_begins(store: E
     assert ended.begun, "its client cannot say that it is sent all the same"
     assert candidate.turn.brought == BROUGHT.committed()
     assert [each.content for each in await asked(store, message)] == ["What is it?", "", "a cat", "A cat.", "two"]
+
+
+def _bring(tx: StoreTransaction, **row: Any) -> None:
+    tx.change("UPDATE turn_inputs SET brought = $brought WHERE turn_id = $turn_id", **row)
+
+
+async def test_what_an_earlier_version_has_stored_too_deep_breaks_no_other_conversation(store: EngineStore) -> None:
+    turns = [await ended(store, "Hi", brought=Brought(stateless=True)) for _ in range(2)]
+    running = await begun(store, "Hm", brought=BROUGHT)
+    deep = b'{"sampling":{"response_format":%s1%s}}' % (b'{"a":' * 2_000, b"}" * 2_000)
+    for each in (turns[1].turn_id, running.turn_id):
+        await store.store.write(partial(_bring, turn_id=each, brought=deep))
+    assert await place(store, None, one("Hi")) == turns[1].turn_id
+    [message, *_] = await store.archive.turn_messages(turns[1].turn_id)
+    assert (message.content, message.brought) == ("Hi", Brought())
+    [adopted] = await store.engines.adopt_own(None)
+    assert adopted.turn.brought == Brought()
+    assert await SqlAskedResponses(store.store).forget("ada", turns[1].turn_id)
 
 
 async def test_what_came_with_a_message_goes_with_it(store: EngineStore) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from callstream_runtime.long_texts import reading
 from dialog_engine.model import Brought
 
 MOST_COMPARED = 50
@@ -56,6 +57,16 @@ def place_of(resent: Resent, found: Sequence[Found], *, named: bool) -> Found | 
     if named:
         return next(iter([*answered, *same]), None)
     return next((each for each in answered if each.whole), None)
+
+
+async def find_place(
+    store: "ResentStore", subject: str, session_id: str | None, resent: Resent, *, named: bool
+) -> Found | None:
+    """The turn that the new question follows, as `place_of`, of those in the store. Long texts are compared off the
+    event loop. Raises StorageUnavailableError."""
+    found = await store.find(subject, session_id, resent.questions)
+    size = len(resent.answer or "") + sum(len(each.answer) for each in found)
+    return await reading(size, place_of, resent, found, named=named)
 
 
 def normalised(question: str) -> str:

@@ -104,7 +104,7 @@ async def chat(
 
 
 @router.get(
-    "/chat/{chat_id}/stream",
+    "/chat/{chat_id:path}/stream",
     response_class=Response,
     responses=_CHUNKS | described.empty(HTTPStatus.NO_CONTENT),
 )
@@ -126,7 +126,9 @@ async def stream(
         raise
 
 
-@router.post("/chat/{chat_id}/stop", status_code=HTTPStatus.ACCEPTED, responses=described.empty(HTTPStatus.NO_CONTENT))
+@router.post(
+    "/chat/{chat_id:path}/stop", status_code=HTTPStatus.ACCEPTED, responses=described.empty(HTTPStatus.NO_CONTENT)
+)
 async def stop(chat_id: ChatId, engine: Engine, subject: Subject, request: Request) -> Response:
     """Stop the turn that runs in the chat; 204 when none does."""
     if running := await _running(chat_id, engine, subject):

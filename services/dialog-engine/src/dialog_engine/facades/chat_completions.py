@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
+from callstream_runtime.long_texts import reading
 from dialog_engine.chat.client_calls import GivenResult
 from dialog_engine.chat.requests import MAX_NAME, SessionName, StartingRequest
-from dialog_engine.chat.resent import Resent, normalised, place_of
+from dialog_engine.chat.resent import Resent, find_place, normalised
 from dialog_engine.chat.waiting_messages import WAITING
 from dialog_engine.errors import ClientToolError
 from dialog_engine.facades.chat_answer import completion
@@ -197,8 +198,7 @@ async def place_of_question(
     question that is `alone` belongs to nothing else."""
     resent = Resent.of(brought)
     if resent.questions and not alone and (session_id or not named):
-        found = place_of(resent, await engine.resent.find(subject, session_id, resent.questions), named=named)
-        if found:
+        if found := await find_place(engine.resent, subject, session_id, resent, named=named):
             return Place(found.session_id, found.turn_id, msgspec.structs.replace(brought, said=()))
         if session_id and await _waits(resent.questions[-1], session_id, engine, subject):
             return Place(session_id, None, msgspec.structs.replace(brought, said=()))
@@ -210,4 +210,6 @@ async def place_of_question(
 async def _waits(question: str, session_id: str, engine: Services, subject: str) -> bool:
     """Whether it is the last message that waits in the session, so that the new one follows it in any case."""
     waiting = await engine.turns.queue.store.of_session(subject, session_id)
-    return bool(waiting) and normalised(waiting[-1].text) == normalised(question)
+    text = waiting[-1].text if waiting else ""
+    compared = await reading(len(text) + len(question), lambda: normalised(text) == normalised(question))
+    return bool(waiting) and compared

@@ -51,17 +51,23 @@ def brought_for(tx: SealedTransaction, turn_id: str) -> Brought | None:
 
 def committed_of(row: Row) -> Brought | None:
     """The same, from a row that has it or NULL."""
-    data = row.brought
-    return None if data is None else msgspec.json.decode(data, type=Brought).committed()
+    return None if row.brought is None else decoded(row.brought).committed()
 
 
 def brought_of(row: Row) -> Brought:
     """All of it, from such a row of a turn; the data of its images is to be read."""
-    data = row.brought
-    if data is None:
+    if row.brought is None:
         return NOTHING_BROUGHT
-    brought = msgspec.json.decode(data, type=Brought)
+    brought = decoded(row.brought)
     return brought.with_media(_in_store(row.turn_id, brought))
+
+
+def decoded(data: bytes) -> Brought:
+    """What such a row has. Nothing, where it is nested too deeply to be read: earlier versions have stored that."""
+    try:
+        return msgspec.json.decode(data, type=Brought)
+    except RecursionError:
+        return NOTHING_BROUGHT
 
 
 def _in_store(turn_id: str, brought: Brought) -> Iterator[MediaBlock]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from callstream_runtime.long_texts import reading
 from dialog_engine.chat.resent import Found, ResentStore, normalised
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.branches import PARENT
@@ -40,7 +41,8 @@ class SqlResent(ResentStore):
         self._trail = trail
 
     async def find(self, subject: str, session_id: str | None, questions: Sequence[str]) -> Sequence[Found]:
-        digests = [question_digest(self._trail, subject, each) for each in reversed(questions)]
+        size = sum(map(len, questions))
+        digests = await reading(size, self._digests, subject, questions[::-1])
         if session_id is None:
             rows = await self._store.read(_UNLISTED, digests[0], subject, CANDIDATES)
         else:
@@ -48,19 +50,24 @@ class SqlResent(ResentStore):
         return [await self._compared(row, subject, digests) for row in rows]
 
     async def _compared(self, row: Row, subject: str, digests: Sequence[str]) -> Found:
-        stored = await self._questions(subject, row.turn_id, len(digests))
+        rows = await self._store.read(_PATH, row.turn_id, len(digests) + 1)
+        size = sum(len(each.brought or b"") for each in rows)
+        stored = await reading(size, self._questions, subject, rows, len(digests))
         agrees = len(stored) >= len(digests) and stored[: len(digests)] == digests
         answer = "".join([each.content for each in await self._store.read(_ANSWER, row.turn_id)])
         return Found(row.session_id, row.turn_id, agrees, len(stored) == len(digests), answer)
 
-    async def _questions(self, subject: str, turn_id: str, count: int) -> list[str]:
+    def _digests(self, subject: str, questions: Sequence[str]) -> list[str]:
+        return [question_digest(self._trail, subject, each) for each in questions]
+
+    def _questions(self, subject: str, path: Sequence[Row], count: int) -> list[str]:
         """The digests of the questions on the path to a turn, the last one first: `count` and one more at most, if
         there are as many. What a client has said before a turn belongs to the path."""
         found: list[str] = []
-        for row in await self._store.read(_PATH, turn_id, count + 1):
+        for row in path:
             if not row.turn_id or len(found) > count:
                 break
             found.append(row.question_digest or "")
             said = brought_of(row).questions()[::-1]
-            found += [question_digest(self._trail, subject, each) for each in said[: count + 1 - len(found)]]
+            found += self._digests(subject, said[: count + 1 - len(found)])
         return found

@@ -8,7 +8,7 @@ import msgspec
 from dialog_engine.chat.archive import AskedResponses
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.model import NOTHING_BROUGHT, Brought
-from dialog_engine.storage.brought import brought_of
+from dialog_engine.storage.brought import brought_of, decoded
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
 
 _OF_TURN = "SELECT turn_id, brought FROM turn_inputs WHERE turn_id = $1"
@@ -34,7 +34,7 @@ class SqlAskedResponses(AskedResponses):
     async def keep_metadata(self, turn_id: str, correlation_id: str, metadata: Mapping[str, str]) -> Brought:
         def unit(tx: StoreTransaction) -> None:
             for row in tx.execute(_LOCKED, turn_id):
-                response = msgspec.json.decode(row.brought, type=Brought).response
+                response = decoded(row.brought).response
                 if response is not None and tx.execute(_UNANSWERED, turn_id, correlation_id):
                     kept = {**response.get("metadata", {}), correlation_id: metadata}
                     _set(tx, turn_id, row.brought, {**response, "metadata": kept})
@@ -54,5 +54,5 @@ class SqlAskedResponses(AskedResponses):
 
 
 def _set(tx: SealedTransaction, turn_id: str, brought: bytes, response: Mapping[str, Any] | None) -> None:
-    changed = msgspec.structs.replace(msgspec.json.decode(brought, type=Brought), response=response)
+    changed = msgspec.structs.replace(decoded(brought), response=response)
     tx.change(_SET, turn_id=turn_id, brought=msgspec.json.encode(changed))
