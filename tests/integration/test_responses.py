@@ -187,6 +187,29 @@ async def test_a_response_in_the_background_is_read_from_any_event_and_stopped_a
     assert (last.type, last.response.status) == ("response.incomplete", "cancelled")
 
 
+@promise("a response that is cancelled while it waits is read, followed and deleted like any other one")
+async def test_a_response_that_is_cancelled_while_it_waits_is_kept_until_it_is_deleted(
+    clients: tuple[AsyncOpenAI, AsyncOpenAI], model: Model
+) -> None:
+    here, there = clients
+    model.held.clear()
+    wanted: Any = {"model": await model_of(here), "background": True, "metadata": {"a": "b"}}
+    create: Any = here.responses.create
+    running = await create(input="Hi", **wanted)
+    waits = await create(input="And?", previous_response_id=running.id, **wanted)
+    cancelled = await there.responses.cancel(waits.id)
+    assert (cancelled.status, cancelled.metadata) == ("cancelled", {"a": "b"})
+    assert known(await here.responses.retrieve(waits.id)) == known(cancelled)
+    *_, last = await read(await here.responses.retrieve(waits.id, stream=True))
+    assert (last.type, last.response.status) == ("response.incomplete", "cancelled")
+    assert (await there.responses.input_items.list(waits.id)).data == [], "its question is forgotten"
+    behind = await create(input="Then?", previous_response_id=waits.id, **wanted)
+    assert (behind.status, behind.previous_response_id) == ("queued", waits.id)
+    await there.responses.delete(waits.id)
+    with pytest.raises(openai.NotFoundError):
+        await here.responses.retrieve(waits.id)
+
+
 async def test_a_response_is_forgotten_and_erased_where_it_is_all_of_its_session(
     clients: tuple[AsyncOpenAI, AsyncOpenAI], engines: tuple[Engine, Engine], model: Model
 ) -> None:

@@ -16,7 +16,18 @@ from dialog_engine.errors import (
     TurnRunningError,
     TurnStartedError,
 )
-from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage, UserMessage
+from dialog_engine.model import (
+    NOTHING_BROUGHT,
+    AssistantMessage,
+    Brought,
+    Choice,
+    Done,
+    DoneReason,
+    Turn,
+    TurnFailed,
+    Usage,
+    UserMessage,
+)
 from dialog_engine.storage import waiting
 from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.outbox import mark_restored
@@ -31,8 +42,8 @@ def message(session_id: str, **fields: object) -> Turn:
     return replace(Turn(new_id(), session_id, "ada", roles=("user",), key_id="k", credential="c"), **fields)
 
 
-async def queued(storage: EngineStore, session_id: str, text: str = "Next") -> Turn:
-    turn = message(session_id)
+async def queued(storage: EngineStore, session_id: str, text: str = "Next", brought: Brought | None = None) -> Turn:
+    turn = replace(message(session_id), brought=brought)
     assert not await storage.turns.begin(turn, text, queue=True)
     return turn
 
@@ -283,13 +294,18 @@ async def older(storage: EngineStore, column: str, ms: int) -> None:
     await storage.store.write(lambda tx: tx.change(f"UPDATE {column} - $1", ms + 1))
 
 
-async def test_a_withdrawn_message_is_known_for_a_week(storage: EngineStore) -> None:
+async def test_a_withdrawn_message_is_known_for_a_week_and_so_is_what_its_protocol_says_of_it(
+    storage: EngineStore,
+) -> None:
     session = (await begin(storage.turns, "ada", None, "Hi")).session_id
-    first, second = await queued(storage, session), await queued(storage, session)
+    brought = Brought("Be brief.", response={"said": {}})
+    first, second = await queued(storage, session, brought=brought), await queued(storage, session, brought=brought)
     await storage.waiting.withdraw("ada", first.turn_id)
+    assert await storage.responses.brought(first.turn_id) == Brought(response={"said": {}})
     await older(storage, "waiting_messages SET withdrawn_at = withdrawn_at", waiting.KEPT_MS)
     await storage.waiting.withdraw("ada", second.turn_id)
     assert await storage.waiting.find("ada", first.turn_id) is None
+    assert await storage.responses.brought(first.turn_id) == NOTHING_BROUGHT
 
 
 async def test_so_many_messages_may_wait_in_a_session_and_no_more(storage: EngineStore) -> None:

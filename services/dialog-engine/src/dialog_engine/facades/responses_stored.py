@@ -96,6 +96,8 @@ async def list_input_items(
         is_waiting = isinstance(record, WaitingMessage)
         text = record.text if is_waiting else (await engine.archive.turn_messages(form.turn_id))[0].content
         items = input_items(form.turn_id, text, await engine.responses.brought(form.turn_id))
+        if is_waiting and record.withdrawn:
+            items = []  # it is forgotten
     return page_of(items if order == "asc" else items[::-1], after, limit)
 
 

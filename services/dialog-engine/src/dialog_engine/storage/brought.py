@@ -75,8 +75,17 @@ def _in_store(turn_id: str, brought: Brought) -> Iterator[MediaBlock]:
         yield MediaOfUser(block.mime_type, "", stored_size=block.stored_size, turn_id=turn_id, number=number)
 
 
-def forget_brought(tx: SealedTransaction, turn_id: str) -> None:
-    """Delete what came with a message that was withdrawn."""
+def forget_brought(tx: SealedTransaction, turn: Turn) -> None:
+    """Delete what came with a message that was withdrawn, but for what its protocol says of the request."""
+    found = [brought_of(row).response for row in tx.execute(_OF_TURN, turn.turn_id)]
+    forget_all_brought(tx, turn.turn_id)
+    for response in found:
+        if response is not None:
+            keep_brought(tx, replace(turn, brought=Brought(response=response)))
+
+
+def forget_all_brought(tx: SealedTransaction, turn_id: str) -> None:
+    """Delete what came with a message."""
     tx.change("DELETE FROM turn_inputs WHERE turn_id = $1", turn_id)
 
 

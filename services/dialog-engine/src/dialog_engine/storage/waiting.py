@@ -15,7 +15,7 @@ from dialog_engine.model import Choice, Turn
 from dialog_engine.storage.added_items import give_back
 from dialog_engine.storage.beginnings import begin_turn, leave_ms, left_by
 from dialog_engine.storage.branches import begin_behind
-from dialog_engine.storage.brought import committed_of, forget_brought
+from dialog_engine.storage.brought import committed_of, forget_all_brought, forget_brought
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.requests import note_key
 from dialog_engine.storage.store import SealedDatabase, Store, StoreTransaction
@@ -72,6 +72,7 @@ _WITHDRAW = "UPDATE waiting_messages SET waiting_text = $waiting_text, withdrawn
 _FORGET = (
     "DELETE FROM waiting_messages WHERE turn_id IN (SELECT turn_id FROM waiting_messages"
     " WHERE withdrawn_at < now_ms() - $1 LIMIT 100 {})"
+    " RETURNING turn_id"
 )
 
 
@@ -207,12 +208,13 @@ class SqlWaiting(WaitingStore):
             if not message.withdrawn:
                 tx.change(_WITHDRAW, turn_id=turn_id, waiting_text="")
                 give_back(tx, session_id, turn_id)
-                forget_brought(tx, turn_id)
+                forget_brought(tx, message.turn)
                 following = _first(tx, session_id)
                 if message.held in (HeldReason.STOPPED, HeldReason.FAILED) and following and not following.held:
                     _hold(tx, following, HeldReason(message.held))
                 tx.audit(_event(AuditAction.MESSAGE_WITHDRAWN, message.turn, key_id))
-                tx.change(_FORGET.format(tx.skip_locked), KEPT_MS)
+                for row in tx.execute(_FORGET.format(tx.skip_locked), KEPT_MS):
+                    forget_all_brought(tx, row.turn_id)
                 tx.free(session_id)
             return session_id
 
