@@ -40,7 +40,9 @@ def _chat_chunk(event: str) -> Any:
 
 
 def response_events(outputs: Sequence[Output]) -> None:
-    """The types accept the events of a response, and so does the helper of the package for streams."""
+    """The types accept the events of a response, and so does the helper of the package for streams. Each item has the
+    next place."""
+    places = 0
     state: ResponseStreamState[Any] = ResponseStreamState(input_tools=omit, text_format=omit)
     for output in outputs:
         name, data = output.data.decode().removesuffix("\n\n").split("\n")
@@ -48,6 +50,9 @@ def response_events(outputs: Sequence[Output]) -> None:
         assert name == f"event: {event.type}"
         assert event.sequence_number == output.number
         state.handle_event(event)
+        if event.type == "response.output_item.added":
+            assert event.output_index == places
+            places += 1
 
 
 def ui_chunks(data: bytes, version: Version) -> None:
