@@ -105,6 +105,25 @@ def _session(conversation: str) -> str:
     return "-".join([found[:8], found[8:12], found[12:16], found[16:20], found[20:]])
 
 
+async def test_every_answer_about_a_conversation_names_its_session(engine: Engine) -> None:
+    question = {"items": [{"role": "user", "content": "Hi"}]}
+    begun = await engine.client.post("/v1/conversations", json=question)
+    [item] = (await engine.client.get(f"/v1/conversations/{begun.json()['id']}/items")).json()["data"]
+    requests: list[tuple[str, str, Any]] = [
+        ("GET", "", None),
+        ("POST", "", {"metadata": {}}),
+        ("POST", "/items", question),
+        ("GET", "/items", None),
+        ("GET", f"/items/{item['id']}", None),
+        ("DELETE", f"/items/{item['id']}", None),
+        ("DELETE", "", None),
+    ]
+    for method, rest, body in requests:
+        answer = await engine.client.request(method, f"/v1/conversations/{begun.json()['id']}{rest}", json=body)
+        assert answer.headers.get("x-session-id") == _session(begun.json()["id"]), (method, rest)
+    assert begun.headers["x-session-id"] == _session(begun.json()["id"])
+
+
 @either_store
 async def test_a_conversation_is_described_again_and_erased(client: AsyncOpenAI, engine: Engine, model: Model) -> None:
     empty = await client.conversations.create()

@@ -21,6 +21,7 @@ from dialog_engine.http import described
 from dialog_engine.http.bodies import check_length
 from dialog_engine.http.repetition import Key, RetryCount, starting_request
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
+from dialog_engine.http.responses import about_session
 from dialog_engine.http.services import Services
 from dialog_engine.http.sessions import stopped_and_deleted
 from plugins_contract.messages import new_id
@@ -55,13 +56,13 @@ async def create(
         session_id = await engine.conversations.create(
             sender.subject, metadata, addition, starting, key_id=sender.key_id
         )
-    return await _shown(session_id, engine, sender.subject)
+    return await _shown(session_id, engine, sender.subject, request)
 
 
 @router.get("/conversations/{conversation_id}", responses=described.NOT_FOUND)
-async def retrieve(conversation_id: str, engine: Engine, subject: Subject) -> dict[str, Any]:
+async def retrieve(conversation_id: str, engine: Engine, subject: Subject, request: Request) -> dict[str, Any]:
     """A conversation."""
-    return await _shown(_session(conversation_id), engine, subject)
+    return await _shown(_session(conversation_id), engine, subject, request)
 
 
 @router.post(
@@ -75,13 +76,15 @@ async def update(conversation_id: str, request: Request, engine: Engine, subject
     async with place_for(request, engine, subject):
         metadata = await read(request, read_described)
         await engine.conversations.describe(subject, session_id, metadata)
-    return await _shown(session_id, engine, subject)
+    return await _shown(session_id, engine, subject, request)
 
 
 @router.delete("/conversations/{conversation_id}", responses=described.NOT_FOUND | described.CONFLICT)
-async def delete(conversation_id: str, engine: Engine, sender: Sender) -> dict[str, Any]:
+async def delete(conversation_id: str, engine: Engine, sender: Sender, request: Request) -> dict[str, Any]:
     """Stop what runs in a conversation, and erase its session."""
-    await stopped_and_deleted(_session(conversation_id), engine, sender)
+    session_id = _session(conversation_id)
+    await stopped_and_deleted(session_id, engine, sender)
+    about_session(request, session_id)
     return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
 
 
@@ -101,7 +104,7 @@ async def add_items(
         addition = await read(request, lambda body: read_added(body, addition_id))
         _check_lengths(addition, engine)
         added = await engine.conversations.add(sender.subject, session_id, addition, starting, key_id=sender.key_id)
-        items = await _found(session_id, engine, sender.subject)
+        items = await _found(session_id, engine, sender.subject, request)
         return _json(list_of(await items.added(added)))
 
 
@@ -112,27 +115,32 @@ async def list_items(
     conversation_id: str,
     engine: Engine,
     subject: Subject,
+    request: Request,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Order = "desc",
     after: Annotated[str, Query(description="The id of the last item of the page before.")] = "",
 ) -> Response:
     """The items of the path that is shown. A page has fewer than `limit` when they are large."""
-    items = await _found(_session(conversation_id), engine, subject)
+    items = await _found(_session(conversation_id), engine, subject, request)
     return _json(await items.page(after, limit, order))
 
 
 @router.get(_ITEM, responses=described.NOT_FOUND, dependencies=[Depends(included), Depends(large_answer)])
-async def retrieve_item(conversation_id: str, item_name: str, engine: Engine, subject: Subject) -> Response:
+async def retrieve_item(
+    conversation_id: str, item_name: str, engine: Engine, subject: Subject, request: Request
+) -> Response:
     """One item."""
-    items = await _found(_session(conversation_id), engine, subject)
+    items = await _found(_session(conversation_id), engine, subject, request)
     _, item = await _item(items, item_name)
     return _json(item)
 
 
 @router.delete(_ITEM, responses=described.NOT_FOUND | described.CONFLICT)
-async def delete_item(conversation_id: str, item_name: str, engine: Engine, sender: Sender) -> dict[str, Any]:
+async def delete_item(
+    conversation_id: str, item_name: str, engine: Engine, sender: Sender, request: Request
+) -> dict[str, Any]:
     """Delete a message that was added, while it waits for a question. What a turn has cannot be taken out of it."""
-    items = await _found(_session(conversation_id), engine, sender.subject)
+    items = await _found(_session(conversation_id), engine, sender.subject, request)
     place, _ = await _item(items, item_name)
     session_id = items.conversation.session_id
     if place.added is None or not await engine.conversations.remove(
@@ -140,11 +148,13 @@ async def delete_item(conversation_id: str, item_name: str, engine: Engine, send
     ):
         why = "this item is part of a turn, and cannot be deleted alone: delete the conversation"
         raise refused("item_id", why, HTTPStatus.CONFLICT, "ITEM_IN_TURN")
-    return await _shown(session_id, engine, sender.subject)
+    return await _shown(session_id, engine, sender.subject, request)
 
 
-async def _found(session_id: str, engine: Services, subject: str) -> ConversationItems:
-    return ConversationItems(engine, subject, await engine.conversations.find(subject, session_id))
+async def _found(session_id: str, engine: Services, subject: str, request: Request) -> ConversationItems:
+    conversation = await engine.conversations.find(subject, session_id)
+    about_session(request, session_id)
+    return ConversationItems(engine, subject, conversation)
 
 
 async def _item(items: ConversationItems, name: str) -> tuple[Place, dict[str, Any]]:
@@ -160,8 +170,9 @@ def _session(conversation_id: str) -> str:
     return found.owner if found else conversation_id
 
 
-async def _shown(session_id: str, engine: Services, subject: str) -> dict[str, Any]:
+async def _shown(session_id: str, engine: Services, subject: str, request: Request) -> dict[str, Any]:
     conversation = await engine.conversations.find(subject, session_id)
+    about_session(request, session_id)
     return {
         "id": item_id(CONVERSATION, session_id),
         "object": "conversation",

@@ -71,6 +71,11 @@ def about_turn(request: Request, turn_id: str, session_id: str) -> None:
     request.state.about = {"X-Turn-Id": turn_id, "X-Session-Id": session_id}
 
 
+def about_session(request: Request, session_id: str) -> None:
+    """The response, also one that is an error, names this session, which the sender may know."""
+    request.state.about = {"X-Session-Id": session_id}
+
+
 def _complete(head: Message, ids: Mapping[str, str]) -> None:
     headers = MutableHeaders(scope=head)
     headers.update(ids)
