@@ -64,6 +64,8 @@ async def test_calls_of_a_client_s_tools_come_as_tool_calls_and_their_results_go
         assert await talk.ask() == ("One moment.", "tool_calls")
         assert [call["function"]["name"] for call in talk.messages[-1]["tool_calls"]] == ["pick_colour"] * 2
         talk.give("red", "blue")
+        with pytest.raises(openai.NotFoundError):
+            await there.chat.completions.create(model="nonsense", messages=talk.messages)
         model.will_call("pick_colour")
         assert await talk.ask(there) == ("One moment.", "tool_calls"), "only what follows"
         repeated = Talk(here, talk.model, stream=stream)

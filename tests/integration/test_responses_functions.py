@@ -85,8 +85,9 @@ async def test_calls_of_functions_are_items_and_their_outputs_go_on_with_the_tur
     again = await respond(here, input=outputs, metadata={"round": "3"}, **wanted)
     assert known(again) == known(second), "the same outputs again"
     assert known(await there.responses.retrieve(first.id)) == known(first)
-    with pytest.raises(openai.NotFoundError):
-        await there.responses.create(input=[outputs[0] | {"call_id": "nobody"}], **wanted)
+    for unknown in {"input": [outputs[0] | {"call_id": "nobody"}]}, {"input": outputs, "model": "nonsense"}:
+        with pytest.raises(openai.NotFoundError):
+            await there.responses.create(**wanted | unknown)
     given: Any = (await there.responses.input_items.list(second.id, order="asc")).data
     assert [(each.type, each.call_id) for each in given] == [
         ("function_call_output", one.call_id),

@@ -23,7 +23,7 @@ from dialog_engine.facades.large_bodies import place_for, read
 from dialog_engine.facades.names import in_named
 from dialog_engine.facades.stream import Part, stream_of
 from dialog_engine.http import described, turns
-from dialog_engine.http.about import model_not_found
+from dialog_engine.http.about import model_named
 from dialog_engine.http.bodies import ToolsRequest, WhenLeft, check_length
 from dialog_engine.http.messages import TurnRequest
 from dialog_engine.http.plain import PlainAnswer
@@ -99,6 +99,7 @@ async def completions(
             leaving = engine.leaving.of(x_on_disconnect, usually="cancel")
             form = _form(wanted, engine)
             if wanted.results:
+                model_named(wanted.model, engine)
                 sent = await _answered(wanted.results, request, engine, sender, starting)
             else:
                 sent = await _sent(wanted, request, engine, sender, starting, leaving)
@@ -152,9 +153,7 @@ async def _sent(
     leaving: Leaving | None,
 ) -> turns.SentTurn:
     """Begin the turn, or let its message wait. Raises as `turns.sent_turn`."""
-    model = engine.choices.named(wanted.model)
-    if model is None:
-        raise model_not_found(wanted.model, engine.choices.models)
+    model = model_named(wanted.model, engine)
     check_length(wanted.question, engine.max_message_chars)
     options = engine.completions
     is_task = bool(options.tasks) and wanted.question.lstrip().startswith(options.tasks)

@@ -13,6 +13,7 @@ from dialog_engine.facades.responses_encoder import Form
 from dialog_engine.facades.responses_kept import form_of, refused
 from dialog_engine.facades.responses_request import ResponseRequest
 from dialog_engine.http import turns
+from dialog_engine.http.about import model_named
 from dialog_engine.http.client_calls import MAX_RESULTS
 from dialog_engine.http.repetition import answering
 from dialog_engine.http.responses import about_turn
@@ -37,9 +38,10 @@ async def answered(
     of these what was decided before stands. The turn goes on with the last one.
 
     Raises:
-        ProblemError: the answers are for several turns.
+        ProblemError: the answers are for several turns, or there is no such model.
         EngineError: from `answering`, `Approvals.decide` and `ClientCalls.answer`.
     """
+    model_named(wanted.model, engine)
     turn = await _turn_of(wanted, engine, sender.subject)
     about_turn(request, turn.turn_id, turn.session_id)
     async with answering(starting, engine, sender.subject, turn.turn_id) as answer_key:

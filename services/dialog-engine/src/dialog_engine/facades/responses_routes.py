@@ -23,7 +23,7 @@ from dialog_engine.facades.responses_kept import Kept, document_of, form_of, kep
 from dialog_engine.facades.responses_request import ResponseRequest, read_request
 from dialog_engine.facades.stream import stream_of
 from dialog_engine.http import described, turns
-from dialog_engine.http.about import model_not_found
+from dialog_engine.http.about import model_named
 from dialog_engine.http.bodies import ToolsRequest, WhenLeft, check_length
 from dialog_engine.http.messages import TurnRequest
 from dialog_engine.http.plain import PlainAnswer
@@ -134,9 +134,7 @@ async def _sent(
     leaving: Leaving | None,
 ) -> Asked:
     """Begin the turn, or let its message wait. Raises as `turns.sent_turn`."""
-    model = engine.choices.named(wanted.model)
-    if model is None:
-        raise model_not_found(wanted.model, engine.choices.models)
+    model = model_named(wanted.model, engine)
     check_length(wanted.question, engine.max_message_chars)
     response = {"said": wanted.said, "listed": _listed(wanted, engine, sender)}
     fields: dict[str, Any] = {"message": wanted.question, "model": model[0]}

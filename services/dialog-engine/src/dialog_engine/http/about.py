@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends
 from dialog_engine.http import described, views
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
-from dialog_engine.http.services import PLAIN
+from dialog_engine.http.services import PLAIN, Services
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 
@@ -55,6 +55,13 @@ def model_not_found(name: str, models: Sequence[str]) -> ProblemError:
     """There is no such model."""
     detail = f"there is no model {name[:100]!r}: the models are {', '.join(models)}"
     return ProblemError(HTTPStatus.NOT_FOUND, "MODEL_NOT_FOUND", detail, field="model")
+
+
+def model_named(name: str, engine: Services) -> tuple[str, bool]:
+    """The model with this name or label, and whether it is asked for without tools. Raises ProblemError."""
+    if (found := engine.choices.named(name)) is None:
+        raise model_not_found(name, engine.choices.models)
+    return found
 
 
 def _as_object(name: str) -> dict[str, Any]:
