@@ -47,6 +47,7 @@ CLIENTS = {
         "openai_compatible.mjs", ("@ai-sdk/openai-compatible@3", "ai@7"), "import { createOpenAICompatible }"
     ),
     "openai-responses": Client("openai_responses.py", decides=True),
+    "openai-responses-node": Client("openai_responses.mjs", ("openai@7",), decides=True),
     "ai-sdk-openai": Client("ai_sdk_openai.mjs", ("@ai-sdk/openai@4", "ai@7"), "import { createOpenAI }", decides=True),
     "ai-sdk-5": _react(5),
     "ai-sdk-6": _react(6),
