@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -76,7 +77,7 @@ async def delete(response_id: str, engine: Engine, sender: Sender, request: Requ
 
 @router.get(
     "/responses/{response_id}/input_items",
-    responses=described.NOT_FOUND,
+    responses=described.NOT_FOUND | described.problems((HTTPStatus.BAD_REQUEST,)),
     dependencies=[Depends(included), Depends(large_answer)],
 )
 async def list_input_items(
