@@ -37,7 +37,10 @@ async def worker(redis: Redis, receive: Callable[[str], None]) -> None:
 
 
 async def engine(redis: Redis, receive: Callable[[str], None]) -> None:
-    await ControlListener(redis, KEYS, receive, lambda: None, receive, lambda: None, receive, receive).run()
+    def who_reads(turn_id: str, _within: float) -> None:
+        receive(turn_id)
+
+    await ControlListener(redis, KEYS, receive, lambda: None, receive, lambda: None, who_reads, receive).run()
 
 
 @promise("hostile input of any side gives a named error, and others are served")

@@ -1,6 +1,8 @@
 """Turns that nobody reads any more: the rule as a table, and what engines make of it."""
 
 import asyncio
+import json
+import time
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ from dialog_engine.model import Leaving, Turn
 from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.keys import Keys
-from tests.integration.engines import Engine, Model, Start, publish, with_times
+from tests.integration.engines import Engine, Model, Start, at_work, publish, with_times
 from tests.marks import promise
 from tests.support.engine_stores import NotedFrees
 from tests.support.fakes.worker import tool
@@ -23,7 +25,7 @@ from tests.support.waiting import wait_until
 
 GRACE = 0.5
 TIMES = with_times(EngineTimes(leaving=LeavingTimes(grace=GRACE, adopted=2 * GRACE, look=0.1)))
-CANCEL = {"x-on-disconnect": "cancel"}
+CANCEL, CONTINUE = {"x-on-disconnect": "cancel"}, {"x-on-disconnect": "continue"}
 DELETE = tool("files__delete", {"type": "object"}, approval=ApprovalPolicy.ALWAYS)
 SEARCH = tool("files__search", {"type": "object"})
 
@@ -90,45 +92,63 @@ class Asking(NotedFrees):
         super().__init__()
         self.asked: list[str] = []
         self.answered: list[str] = []
+        self.heard: Callable[[str, float], None] = lambda turn_id, within: None
 
-    def who_reads(self, turn_id: str) -> None:
+    def who_reads(self, turn_id: str, within: float) -> None:
         self.asked.append(turn_id)
+        self.heard(turn_id, within)
 
     def reads(self, turn_id: str) -> None:
         self.answered.append(turn_id)
 
 
+def running_here(turn: Turn) -> SimpleNamespace:
+    return SimpleNamespace(turn=turn, waits_for_user=False, is_adopted=False, runs_since=0.0)
+
+
+async def ends(turn_id: str) -> bool:
+    return bool(turn_id)
+
+
 def test_an_engine_asks_nobody_about_a_turn_that_is_read_there_and_answers_for_its_readers() -> None:
     readers, control = Readers(), Asking()
     turn = Turn("turn", "session", "ada", leaving=Leaving(5))
-    turns: Any = [SimpleNamespace(turn=turn, waits_for_user=False)]
-    left = LeftTurns(turns, readers, control)
+    running = running_here(turn)
+    turns: Any = [running]
+    left = LeftTurns(turns, readers, control, ends)
     with readers.reading("turn"):
         left.look()
-        left.asked("turn")
+        left.asked("turn", 0)
         assert (control.asked, control.answered) == ([], ["turn"])
     left.look()
-    left.asked("turn")
-    assert (control.asked, control.answered) == (["turn"], ["turn"])
+    assert control.asked == [], "it was read since the look before"
+    left.asked("turn", 60)
+    left.look()
+    left.asked("turn", 0)
+    assert (control.asked, control.answered) == (["turn"], ["turn", "turn"])
+    with readers.reading("turn"):
+        pass
+    running.runs_since = time.monotonic()  # what was read before that is no part of what goes on
+    left.look()
+    assert control.asked == ["turn", "turn"]
 
 
 @promise(
     "a turn that nobody reads any more is cancelled where that was asked for, and never while it waits for its user"
 )
 def test_a_reader_that_leaves_and_comes_back_within_the_grace_does_not_lose_its_turn() -> None:
-    times, readers, now, stops = LeavingTimes(), Readers(), 0.0, list[float]()
+    times, readers, now, stops = LeavingTimes(), Readers(lambda: now), 0.0, list[Turn]()
     turn = Turn("turn", "session", "ada", leaving=LeavingRule(None, times.grace).of(None, usually="cancel"))
-    running = SimpleNamespace(turn=turn, waits_for_user=False, stop=lambda: stops.append(now))
-    turns: Any = [running]
-    left = LeftTurns(turns, readers, Asking(), times, clock=lambda: now)
+    turns: Any = [running_here(turn)]
+    left = LeftTurns(turns, readers, Asking(), ends, times, clock=lambda: now)
 
     def looks(seconds: float) -> None:
         nonlocal now
         until = now + seconds
         while now < until:
             now += times.look
-            left.look()
-            left.asked("turn")
+            stops.extend(left.look())
+            left.asked("turn", times.look)
 
     for _ in range(2):
         with readers.reading("turn"):
@@ -136,7 +156,24 @@ def test_a_reader_that_leaves_and_comes_back_within_the_grace_does_not_lose_its_
         looks(4)
     assert stops == []
     looks(2)
-    assert len(stops) == 1
+    assert stops == [turn]
+
+
+async def test_a_later_request_may_say_that_the_turn_goes_on() -> None:
+    turn, asked, control = Turn("turn", "session", "ada", leaving=Leaving(0)), list[str](), Asking()
+    running, stopped = running_here(turn), asyncio.Event()
+    running.stop = stopped.set
+    turns: Any = [running]
+
+    async def ends_at_last(turn_id: str) -> bool:
+        asked.append(turn_id)
+        return len(asked) == 3
+
+    left = LeftTurns(turns, Readers(), control, ends_at_last, LeavingTimes(look=0.01))
+    control.heard = left.asked
+    async with at_work(left.run):
+        await asyncio.wait_for(stopped.wait(), 10)
+    assert asked[:3] == ["turn"] * 3
 
 
 async def begin(engine: Engine, headers: dict[str, str]) -> tuple[str, Callable[[], Awaitable[None]]]:
@@ -189,7 +226,7 @@ async def runs_on(engine: Engine, turn_id: str) -> None:
         ("protocol", {}, False),
         ("protocol", CANCEL, True),
         ("cancel", {}, True),
-        ("cancel", {"x-on-disconnect": "continue"}, False),
+        ("cancel", CONTINUE, False),
         ("continue", CANCEL, True),
     ],
 )
@@ -211,17 +248,68 @@ async def test_the_request_decides_and_the_setting_where_it_says_nothing(
 @promise(
     "a turn that nobody reads any more is cancelled where that was asked for, and never while it waits for its user"
 )
-@pytest.mark.parametrize(("headers", "cancels"), [({}, True), ({"x-on-disconnect": "continue"}, False)])
-async def test_a_completion_whose_connection_is_closed_is_cancelled_unless_its_request_says_otherwise(
-    engine: Engine, model: Model, headers: dict[str, str], cancels: bool
+@pytest.mark.parametrize(
+    ("path", "setting", "headers", "cancels"),
+    [
+        ("chat/completions", "protocol", {}, True),
+        ("chat/completions", "protocol", CONTINUE, False),
+        ("responses", "protocol", {}, True),
+        ("responses in the background", "cancel", {}, False),
+        ("responses in the background", "protocol", CANCEL, True),
+        ("ai-sdk/chat", "protocol", {}, False),
+        ("ai-sdk/chat", "cancel", {}, True),
+        ("ai-sdk/chat", "protocol", CANCEL, True),
+    ],
+)
+async def test_a_turn_of_another_protocol_whose_connection_is_closed_is_cancelled_by_its_rule(
+    start: Start, model: Model, path: str, setting: str, headers: dict[str, str], cancels: bool
 ) -> None:
     model.held.clear()
-    name = (await engine.client.get("/v1/models")).json()["data"][0]["id"]
-    body = {"model": name, "messages": [{"role": "user", "content": "Hi"}], "stream": True}
-    async with engine.client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as stream:
-        turn_id = stream.headers["x-turn-id"]
-        await anext(stream.aiter_lines())
-    await (is_cancelled if cancels else runs_on)(engine, turn_id)
+    async with start(on_disconnect=setting) as engine:
+        name = (await engine.client.get("/v1/models")).json()["data"][0]["id"]
+        path, _, background = path.partition(" ")
+        said = {"id": "1", "role": "user", "content": "Hi", "parts": [{"type": "text", "text": "Hi"}]}
+        body = {"model": name, "messages": [said], "input": "Hi", "id": "chat", "stream": True}
+        body |= {"background": bool(background)}
+        async with engine.client.stream("POST", f"/v1/{path}", json=body, headers=headers) as stream:
+            turn_id = stream.headers["x-turn-id"]
+            await anext(stream.aiter_lines())
+        await (is_cancelled if cancels else runs_on)(engine, turn_id)
+
+
+@TIMES
+@promise(
+    "a turn that nobody reads any more is cancelled where that was asked for, and never while it waits for its user"
+)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_message_that_waits_is_withdrawn_when_its_client_has_left_wherever_it_is_read(
+    engines: tuple[Engine, Engine], model: Model, stream: bool
+) -> None:
+    here, there = engines
+    model.held.clear()
+    running = await here.begin()
+    name = (await here.client.get("/v1/models")).json()["data"][0]["id"]
+    body = {"model": name, "messages": [{"role": "user", "content": "And?"}], "stream": stream}
+    headers = {"x-session-id": running["sessionId"]}
+    asking = asyncio.create_task(there.client.post("/v1/chat/completions", json=body, headers=headers))
+
+    async def waits() -> list[str]:
+        return [each["turnId"] for each in (await here.client.get("/v1/me/pending")).json()["messages"]]
+
+    [asked] = await wait_until(waits)
+    natively = await here.begin(session_id=running["sessionId"], onBusy="queue")
+    async with here.stream("GET", natively["eventsUrl"]), here.client.stream("GET", f"/v1/turns/{asked}/events"):
+        asking.cancel()
+        await runs_on(there, running["turnId"])
+        assert await waits() == [asked, natively["turnId"]], "it is read, at another engine"
+
+    async def is_withdrawn() -> bool:
+        return await status(here, asked) == "withdrawn"
+
+    await wait_until(is_withdrawn)
+    await runs_on(there, running["turnId"])
+    assert await waits() == [natively["turnId"]], "natively, closing changes nothing"
+    model.held.set()
 
 
 async def test_another_word_is_refused_with_its_field(engine: Engine) -> None:
@@ -263,7 +351,7 @@ async def test_a_call_of_a_turn_that_is_left_is_cancelled(start: Start, redis_ur
             assert redis.hget(ledgers[0], "state") == b"cancelled"
 
 
-@TIMES
+@with_times(EngineTimes(leaving=LeavingTimes(grace=GRACE, adopted=600)))
 @promise(
     "a turn that nobody reads any more is cancelled where that was asked for, and never while it waits for its user"
 )
@@ -288,9 +376,43 @@ async def test_a_turn_that_waits_for_its_user_is_never_cancelled_and_goes_on_unr
     path = f"/v1/turns/{turn_id}/approvals/{call['correlationId']}"
     assert await there.status("POST", path, json={"decision": "refuse"}) == 200
     await runs_on(there, turn_id)
-    async with there.stream("GET", f"/v1/turns/{turn_id}/events"):
-        await runs_on(there, turn_id)
-    await is_cancelled(here, turn_id)  # it was read again
+    async with there.stream("GET", f"/v1/turns/{turn_id}/events") as stream:
+        while "refused" not in str((await anext(aiter(stream))).data):
+            pass
+    await is_cancelled(here, turn_id)  # it was read again, however shortly
+
+
+@with_times(EngineTimes(leaving=LeavingTimes(grace=GRACE, look=0.1)))
+@promise(
+    "a turn that nobody reads any more is cancelled where that was asked for, and never while it waits for its user"
+)
+@pytest.mark.parametrize("background", [True, False])
+async def test_the_request_that_goes_on_with_a_response_decides_whether_it_is_in_the_background(
+    engine: Engine, redis_url: str, model: Model, background: bool
+) -> None:
+    publish(redis_url, DELETE)
+    await wait_until(engine.offers, what="the tool")
+    model.will_call(DELETE.name)
+    body = {"model": (await engine.client.get("/v1/models")).json()["data"][0]["id"]}
+    first = await engine.client.post("/v1/responses", json={**body, "input": "Hi"})
+    at = f"/v1/responses/{first.json()['id']}"
+
+    async def asked() -> str:
+        output = (await engine.client.get(at)).json()["output"]
+        return next((each["id"] for each in output if each["type"] == "mcp_approval_request"), "")
+
+    answer = {"type": "mcp_approval_response", "approval_request_id": await wait_until(asked), "approve": False}
+    model.held.clear()
+    body |= {"input": [answer], "background": background, "stream": True}
+    async with engine.client.stream("POST", "/v1/responses", json=body) as stream:
+        turn_id = stream.headers["x-turn-id"]
+        lines = stream.aiter_lines()
+        while not (line := await anext(lines)).startswith("data: "):
+            pass
+    response = json.loads(line.removeprefix("data: "))["response"]
+    await (runs_on if background else is_cancelled)(engine, turn_id)
+    kept = (await engine.client.get(f"/v1/responses/{response['id']}")).json()
+    assert [each["background"] for each in (first.json(), response, kept)] == [False, background, background]
 
 
 async def resumed_unread(start: Start, model: Model, then: Callable[[Engine, str], Awaitable[None]]) -> None:

@@ -139,6 +139,29 @@ async def test_an_engine_that_shuts_down_says_that_the_turn_goes_on(start: Start
     assert (end["status"], end["text"]) == ("done", "Hello")
 
 
+@promise("a shutdown breaks off no answer as if it were whole")
+@pytest.mark.parametrize(("path", "name"), [("chat/completions", "messages"), ("responses", "input")])
+async def test_an_engine_that_shuts_down_says_the_same_of_a_turn_that_has_not_begun(
+    start: Start, model: Model, path: str, name: str
+) -> None:
+    model.held.clear()
+    async with start() as engine:
+        session_id = (await engine.begin())["sessionId"]
+        body = {"model": (await engine.client.get("/v1/models")).json()["data"][0]["id"], "conversation": session_id}
+        question = [{"role": "user", "content": "And?"}]
+        asked = engine.client.post(f"/v1/{path}", json={**body, name: question}, headers={"x-session-id": session_id})
+        asking = asyncio.create_task(asked)
+
+        async def waits() -> bool:
+            return (await engine.client.get("/v1/me/pending")).json()["messages"] != []
+
+        await wait_until(waits)
+        engine.server.should_exit = True
+        answer = await asking
+    assert (answer.status_code, answer.headers["x-should-retry"]) == (503, "true"), answer.text
+    assert answer.json()["code"] == "TURN_GOES_ON"
+
+
 async def test_a_client_that_leaves_cancels_nothing_and_frees_its_place(start: Start, model: Model) -> None:
     model.held.clear()
     async with start(api_keys={"ann": "a key of ann that is long"}, subject_max_streams=1) as engine:

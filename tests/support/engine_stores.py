@@ -95,7 +95,7 @@ class NotedFrees(Control):
     def sessions_changed(self) -> None:
         pass
 
-    def who_reads(self, turn_id: str) -> None:
+    def who_reads(self, turn_id: str, within: float) -> None:
         pass
 
     def reads(self, turn_id: str) -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from dialog_engine.chat.requests import SessionName, StartingRequest
 from dialog_engine.chat.waiting_messages import WaitingMessage
-from dialog_engine.model import NOTHING_BROUGHT, Brought, ToolCall, TurnFailed, Usage
+from dialog_engine.model import NOTHING_BROUGHT, Brought, Leaving, ToolCall, TurnFailed, Usage
 from dialog_engine.tool_calls.questions.values import AskedRound
 from dialog_engine.tool_calls.values import Approval, WholeResult
 from plugins_contract.choice import ToolChoice
@@ -277,9 +277,16 @@ class AskedResponses(Protocol):
         """What the request of a turn that the subject was found to own has brought, also while its message waits."""
         ...
 
-    async def keep_metadata(self, turn_id: str, correlation_id: str, metadata: Mapping[str, str]) -> Brought:
-        """Keep `metadata` in `response`, by the call whose answer begins another response of the turn, unless the call
-        is answered already. Returns what the turn was brought, with it."""
+    async def keep_answer(
+        self, turn_id: str, correlation_id: str, said: Mapping[str, Any], leaving: Leaving | None
+    ) -> Brought:
+        """Keep what the request has `said` in `response`, by the call whose answer begins another response of the turn,
+        and what becomes of the turn from then on when it is left; unless the call is answered already. Returns what the
+        turn was brought, with it."""
+        ...
+
+    async def ends_when_left(self, turn_id: str) -> bool:
+        """Whether the last request that went on with the turn lets it be cancelled when nobody reads it any more."""
         ...
 
     async def forget(self, subject: str, turn_id: str, *, key_id: str = "") -> bool:

@@ -190,12 +190,12 @@ class Control(Protocol):
         """A message that has waited in this session has begun, or was withdrawn."""
         ...
 
-    def who_reads(self, turn_id: str) -> None:
-        """Ask every engine, this one too, whether it has a reader of the turn."""
+    def who_reads(self, turn_id: str, within: float) -> None:
+        """Ask every engine, this one too, whether it has a reader of the turn, or had one within so many seconds."""
         ...
 
     def reads(self, turn_id: str) -> None:
-        """This engine has a reader of the turn."""
+        """This engine has a reader of the turn, or had one in the time for which it was asked."""
         ...
 
     def sessions_changed(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -71,30 +72,28 @@ class RunningTurn(SideBand):
         """`next_in` is the message that may be next in a session, for the block that commits the end of this turn and
         sets whether it has begun. `said` is the history of its session, where that is known. With a `failure` the turn
         is ended and not answered."""
-        self._finish_retry_seconds = finish_retry_seconds
-        self.turn = turn
+        self._finish_retry_seconds, self.turn = finish_retry_seconds, turn
+        self.is_adopted = turn.epoch > 1 and unseen is None
+        """Whether another engine ran it before, or an earlier life of this one; it was not parked since."""
         self.fenced = False
         """Whether the turn is not this engine's any more: another one has taken it over, or it is parked."""
-        self._service = service
-        self._logs = logs
+        self._service, self._logs, self._outages, self._credentials = service, logs, outages, credentials
         self._log: TurnLog | None = None
-        self._outages = outages
-        self._credentials = credentials
         self._draft = Draft.of(turn)
-        self._next_in = next_in
-        self._park = park
+        self._next_in, self._park = next_in, park
         self._shown: Mapping[str, str] | None = None
         """What the turn waited for when it was to be parked last."""
         self._parking = asyncio.Lock()
         """Its task and the look for turns that could not be parked may try at the same time."""
         self._unseen, self._said = unseen, said
         self.read = ReadResources()
-        self._failure = failure
-        self._stopped = False
+        self._failure, self._stopped = failure, False
         self._replying: asyncio.Timeout | None = None
         self._committed = asyncio.get_running_loop().create_future()
         self.waits_for_user = False
         """Whether nothing but an answer of its user lets it go on."""
+        self.runs_since = time.monotonic()
+        """When it began here, or went on after it had waited for its user; on the monotonic clock, in seconds."""
         self.finished = asyncio.get_running_loop().create_future()
         """The last event is in the log, or the task has ended without it: the turn is left to another life."""
 
@@ -136,7 +135,8 @@ class RunningTurn(SideBand):
                 self.waits_for_user = True
                 self._append(replace(event, usage=self._draft.usage))
             case _:
-                self.waits_for_user = self.waits_for_user and isinstance(event, ResourceUpdated)
+                if self.waits_for_user and not isinstance(event, ResourceUpdated):
+                    self.waits_for_user, self.runs_since = False, time.monotonic()
                 self.read.follow(event)
                 self._append(event)
 

@@ -109,6 +109,12 @@ class WaitingQueue:
         for woken in self._followers.get(session_id, ()):
             woken.set()
 
+    async def withdraw(self, subject: str, turn_id: str, *, key_id: str = "") -> str:
+        """Withdraw a message. Returns its session, where another one may begin. Raises as `WaitingStore.withdraw`."""
+        session_id = await self.store.withdraw(subject, turn_id, key_id=key_id)
+        self.wake(session_id)
+        return session_id
+
     async def follow(self, session_id: str, turn_id: str) -> AsyncGenerator[None]:
         """An item whenever the message may not wait any more, and one at the beginning; ends when the engine does."""
         woken = asyncio.Event()

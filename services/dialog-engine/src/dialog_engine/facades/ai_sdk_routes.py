@@ -29,7 +29,7 @@ from dialog_engine.facades.large_bodies import place_for
 from dialog_engine.facades.names import in_named
 from dialog_engine.facades.stream import WHOLE, Part, stream_of
 from dialog_engine.http import described, turns
-from dialog_engine.http.bodies import unicode_text
+from dialog_engine.http.bodies import WhenLeft, unicode_text
 from dialog_engine.http.messages import TurnRequest
 from dialog_engine.http.problems import Problem, ProblemError
 from dialog_engine.http.repetition import Key, RetryCount, answering, starting_request
@@ -37,7 +37,7 @@ from dialog_engine.http.requests import Engine, Sender, Subject
 from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import Principal
-from dialog_engine.model import Brought
+from dialog_engine.model import Brought, Leaving
 from dialog_engine.tool_calls.values import Approve, Given, Refuse
 
 PATH = "/v1/ai-sdk/"
@@ -88,6 +88,7 @@ async def chat(
     sender: Sender,
     key: Key = None,
     retry_count: RetryCount = None,
+    x_on_disconnect: WhenLeft = None,
     version: AskedVersion = VERSION,
 ) -> Response:
     """Begin a turn with the user's message, answer one again, or go on with one whose calls were approved, refused or
@@ -96,7 +97,8 @@ async def chat(
     try:
         async with place_for(request, engine, sender.subject):
             starting = await starting_request(request, key, retry_count)  # reads the body
-            turn = await _begun(await _posted(request), engine, sender, starting, request)
+            leaving = engine.leaving.of(x_on_disconnect, usually="continue")
+            turn = await _begun(await _posted(request), engine, sender, starting, request, leaving)
         return await _stream(turn, engine, sender.subject, version, slot.release)
     except BaseException:
         await slot.release()
@@ -183,11 +185,16 @@ async def _posted(request: Request) -> PostedChat:
 
 
 async def _begun(
-    body: PostedChat, engine: Services, sender: Principal, starting: StartingRequest, request: Request
+    body: PostedChat,
+    engine: Services,
+    sender: Principal,
+    starting: StartingRequest,
+    request: Request,
+    leaving: Leaving | None,
 ) -> _Turn:
     """The turn that the request begins, or goes on with."""
     if not body.answered and not body.results:
-        return await _sent(body, engine, sender, starting, request)
+        return await _sent(body, engine, sender, starting, request, leaving)
     turn = await _answered(body, engine, sender, starting)
     about_turn(request, turn.turn_id, turn.session_id)
     return turn
@@ -205,6 +212,7 @@ async def _answered(body: PostedChat, engine: Services, sender: Principal, start
         given_results = [part.given() for part in body.results]
     except RefusedError as error:
         raise _refused(error) from None
+    engine.readers.answers(turn.turn_id)
     async with answering(starting, engine, sender.subject, turn.turn_id) as answer_key:
         results = await engine.client_calls.waiting(turn.turn_id, given_results)
         with suppress(ClientCallAnsweredError):
@@ -232,7 +240,12 @@ async def _waiting(body: PostedChat, engine: Services, subject: str) -> _Turn:
 
 
 async def _sent(
-    body: PostedChat, engine: Services, sender: Principal, starting: StartingRequest, request: Request
+    body: PostedChat,
+    engine: Services,
+    sender: Principal,
+    starting: StartingRequest,
+    request: Request,
+    leaving: Leaving | None,
 ) -> _Turn:
     """Begin a turn, or let its message wait behind the one that runs. Raises as `turns.sent_turn`."""
     own = {"onBusy": "queue", "onOpenQuestion": "decline", "model": body.model, "toolMode": body.tool_mode}
@@ -242,11 +255,11 @@ async def _sent(
         native.tools, native.client_tools = body.tools, body.client_tools
         if body.trigger == "regenerate-message":
             native.regenerate_of = await _last_answer(body, session_id, engine, sender.subject)
-            return await turns.sent_turn(native, session_id, engine, sender, starting, request)
+            return await turns.sent_turn(native, session_id, engine, sender, starting, request, leaving=leaving)
         native.message, brought = await _asked(body)
         if (parent := _parent(body, session_id)) is not None:
             native.parent_turn_id = parent
-        return await turns.sent_turn(native, session_id, engine, sender, starting, request, brought)
+        return await turns.sent_turn(native, session_id, engine, sender, starting, request, brought, leaving)
 
     sent = await in_named(SessionName(PROTOCOL, body.id), engine, sender.subject, starting, send)
     return _Turn(sent.turn_id, sent.session_id)

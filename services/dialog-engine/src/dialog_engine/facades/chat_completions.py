@@ -1,7 +1,6 @@
 """The route of Chat Completions, as the OpenAI SDKs and the pages made for them use it."""
 
 from collections.abc import Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -14,7 +13,6 @@ from callstream_runtime.long_texts import reading
 from dialog_engine.chat.client_calls import GivenResult
 from dialog_engine.chat.requests import MAX_NAME, SessionName, StartingRequest
 from dialog_engine.chat.resent import Resent, find_place, normalised
-from dialog_engine.chat.waiting_messages import WAITING
 from dialog_engine.errors import ClientToolError
 from dialog_engine.facades.chat_answer import completion
 from dialog_engine.facades.chat_chunks import ChunkEncoder, Form, Steps
@@ -105,7 +103,6 @@ async def completions(
                 sent = await _sent(wanted, request, engine, sender, starting, leaving)
         answered = frozenset(wanted.results)
         if not wanted.stream:
-            await until_begun(sent, engine, sender.subject)
             document = partial(completion, form, answered)
             return PlainAnswer(engine, sender.subject, sent.turn_id, on_end=slot.release, document=document)
         encoder = partial(ChunkEncoder, form)
@@ -114,15 +111,6 @@ async def completions(
     except BaseException:
         await slot.release()
         raise
-
-
-async def until_begun(sent: turns.SentTurn, engine: Services, subject: str) -> None:
-    """Wait until the turn has begun, behind those before it in its session."""
-    if sent.status == WAITING and (batches := await turns.batches_of(sent.turn_id, engine, subject)):
-        async with aclosing(batches):
-            async for batch in batches:
-                if batch:
-                    return
 
 
 def _form(wanted: CompletionRequest, engine: Services) -> Form:
@@ -139,6 +127,7 @@ async def _answered(
     given = [
         GivenResult(call_id, outcome_of([TextBlock(content)], is_error=False)) for call_id, content in results.items()
     ]
+    engine.readers.answers(turn.turn_id)
     async with answering(starting, engine, sender.subject, turn.turn_id) as answer_key:
         await engine.client_calls.answer(sender.subject, turn.turn_id, given, sender.key_id, answer_key)
     return turns.SentTurn(turn.turn_id, turn.session_id, turn.status)

@@ -13,12 +13,14 @@ from dialog_engine.errors import TurnNotFoundError
 from dialog_engine.facades.responses_answer import response_until
 from dialog_engine.facades.responses_encoder import Form, ResponseEncoder
 from dialog_engine.facades.responses_ids import RESPONSE, Named, named
-from dialog_engine.http import turns
+from dialog_engine.http import turns, waiting
 from dialog_engine.http.plain import RUNNING
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
 
+OF_EACH: Mapping[str, Any] = {"metadata": {}, "background": False}
+"""What each response of a turn says of its own request, and what it says where nothing is kept."""
 NEWEST = Cursor(10**15, 0)
 """A place behind every event of a log."""
 Kept = TurnRecord | WaitingMessage
@@ -46,7 +48,7 @@ async def kept_of(name: Named, param: str, engine: Services, subject: str) -> tu
 async def kept_turn(turn_id: str, param: str, engine: Services, subject: str) -> Kept:
     """A turn, which the field `param` names. Raises ProblemError: there is none."""
     try:
-        return await turns.record_of(engine, subject, turn_id)
+        return await waiting.record_of(engine, subject, turn_id)
     except TurnNotFoundError:
         raise not_found(param) from None
 
@@ -61,10 +63,11 @@ async def response_of(turn_id: str, param: str, engine: Services) -> Mapping[str
 
 def form_of(turn_id: str, response: Mapping[str, Any], answered: str = "") -> Form:
     """A response of a turn, from what is stored of its request; `answered` is as in `Form`. One that goes on with the
-    turn has the metadata of its own request."""
+    turn has the metadata of its own request, and is in the background by that."""
     said = response["said"]
     if answered:
-        said = {**said, "metadata": response.get("metadata", {}).get(answered, {})}
+        own = {name: response.get(name, {}).get(answered, without) for name, without in OF_EACH.items()}
+        said = {**said, **own}
     return Form(turn_id, said, answered, response["listed"])
 
 

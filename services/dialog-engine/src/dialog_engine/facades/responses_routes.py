@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
 from dialog_engine.errors import ClientToolError
-from dialog_engine.facades.chat_completions import Place, place_of_question, until_begun
+from dialog_engine.facades.chat_completions import Place, place_of_question
 from dialog_engine.facades.large_bodies import place_for, read
 from dialog_engine.facades.names import in_named
 from dialog_engine.facades.responses_answer import stored_response
@@ -22,7 +22,7 @@ from dialog_engine.facades.responses_ids import CONVERSATION, named
 from dialog_engine.facades.responses_kept import Kept, document_of, form_of, kept_of, kept_turn, refused
 from dialog_engine.facades.responses_request import ResponseRequest, read_request
 from dialog_engine.facades.stream import stream_of
-from dialog_engine.http import described, turns
+from dialog_engine.http import described, turns, waiting
 from dialog_engine.http.about import model_named
 from dialog_engine.http.bodies import ToolsRequest, WhenLeft, check_length
 from dialog_engine.http.messages import TurnRequest
@@ -90,10 +90,10 @@ async def create(
         async with place_for(request, engine, sender.subject):
             starting = await starting_request(request, key, retry_count)  # reads the body
             wanted = await read(request, read_request)
+            leaving = engine.leaving.of(x_on_disconnect, usually="cancel", background=wanted.background)
             if wanted.answers or wanted.results:
-                asked = await answered(wanted, request, engine, sender, starting)
+                asked = await answered(wanted, request, engine, sender, starting, leaving)
             else:
-                leaving = engine.leaving.of(x_on_disconnect, usually="continue" if wanted.background else "cancel")
                 asked = await _sent(wanted, request, engine, sender, starting, leaving)
         if wanted.stream:
             encoder = partial(ResponseEncoder, asked.form)
@@ -105,7 +105,6 @@ async def create(
         if (response := await _complete_before(asked, engine, sender.subject)) is not None:
             await slot.release()
             return JSONResponse(response)
-        await until_begun(asked.turn, engine, sender.subject)
         document = partial(stored_response, asked.form)
         return PlainAnswer(engine, sender.subject, asked.turn.turn_id, on_end=slot.release, document=document)
     except BaseException:
@@ -117,7 +116,7 @@ async def _complete_before(asked: Asked, engine: Services, subject: str) -> dict
     """The response, if it was complete before this request: its turn may have gone on since."""
     if not asked.turn.before:
         return None
-    record = await turns.record_of(engine, subject, asked.turn.turn_id)
+    record = await waiting.record_of(engine, subject, asked.turn.turn_id)
     response = await document_of(asked.form, record, engine, subject)
     return None if response["status"] in ("queued", "in_progress") else response
 

@@ -15,7 +15,7 @@ from dialog_engine.facades.responses_input_items import answer_items, input_item
 from dialog_engine.facades.responses_kept import document_of, kept_response, refused
 from dialog_engine.facades.responses_routes import ANSWER
 from dialog_engine.facades.stream import Part, stream_of
-from dialog_engine.http import described, turns
+from dialog_engine.http import described, turns, waiting
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
@@ -59,7 +59,7 @@ async def cancel(response_id: str, engine: Engine, sender: Sender, request: Requ
     """Stop a response that is written: the model, and its tool calls."""
     form, _ = await kept_response(response_id, engine, sender.subject, request)
     await turns.cancel(form.turn_id, engine, sender, request)
-    record = await turns.record_of(engine, sender.subject, form.turn_id)
+    record = await waiting.record_of(engine, sender.subject, form.turn_id)
     return await document_of(form, record, engine, sender.subject)
 
 

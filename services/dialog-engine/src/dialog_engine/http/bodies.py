@@ -89,11 +89,13 @@ WhenLeft = Annotated[OnDisconnect | None, Header(description="What becomes of th
 @dataclass(frozen=True, slots=True)
 class LeavingRule:
     """What becomes of turns that nobody reads any more: of all that say nothing else, or, for None, what is usual in
-    the protocol of each. Those that are to be cancelled are after `seconds`."""
+    the protocol of each; never of those in the background, which nobody reads. Those that are to be cancelled are after
+    `seconds`."""
 
     always: OnDisconnect | None
     seconds: float
 
-    def of(self, asked: OnDisconnect | None, usually: OnDisconnect) -> Leaving | None:
+    def of(self, asked: OnDisconnect | None, usually: OnDisconnect, *, background: bool = False) -> Leaving | None:
         """Of a turn whose request asks for this, or for nothing, in a protocol in which that is usual."""
-        return Leaving(self.seconds) if (asked or self.always or usually) == "cancel" else None
+        rule = "continue" if background else self.always or usually
+        return Leaving(self.seconds) if (asked or rule) == "cancel" else None

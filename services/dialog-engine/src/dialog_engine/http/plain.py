@@ -1,7 +1,7 @@
 """The answer of a turn as one JSON document, for clients that read no event stream."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -11,9 +11,10 @@ from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
-from dialog_engine.chat.events import DONE, RESET, START, Frame
-from dialog_engine.errors import UnauthenticatedError
-from dialog_engine.http import sse, turn_views, views
+from dialog_engine.chat.events import DONE, RESET, START, WITHDRAWN, Batch, Frame
+from dialog_engine.chat.waiting_messages import WaitingMessage
+from dialog_engine.errors import TurnNotFoundError, UnauthenticatedError
+from dialog_engine.http import sse, turn_views, views, waiting
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Services
 from dialog_engine.sideband import run_shielded
@@ -27,7 +28,8 @@ WaitsFor = Sequence[Mapping[str, str]]
 
 
 class PlainAnswer(Response):
-    """Waits until a turn has ended, or waits for its user, and sends what it has come to by then.
+    """Waits until a turn has ended, or waits for its user, and sends what it has come to by then. Its message may still
+    wait behind other turns.
 
     The turn goes on without its client. Where this engine cannot follow it to its end the answer is 503.
     """
@@ -66,19 +68,31 @@ class PlainAnswer(Response):
 
     async def _over(self) -> tuple[TurnRecord, WaitsFor] | None:
         """The turn, when it has ended or waits for its user; None when that cannot be learned here."""
-        if found := await self._state():
+        found = await self._state()
+        if isinstance(found, tuple):
             return found
-        events = sse.of_running(self._engine, self._subject, self._turn_id, START)
-        async with aclosing(events):
+        async with aclosing(self._events(found)) as events:
             async for batch in events:
-                if any(map(_may_be_over, batch)) and (found := await self._state()):
-                    return found
+                if any(map(_may_be_over, batch)):
+                    found = await self._state()
+                    if isinstance(found, tuple):
+                        return found
         return None
 
-    async def _state(self) -> tuple[TurnRecord, WaitsFor] | None:
+    def _events(self, message: WaitingMessage | None) -> AsyncGenerator[Batch]:
+        if message is None:
+            return sse.of_running(self._engine, self._subject, self._turn_id, START)
+        return waiting.of_waiting(self._engine, self._subject, message.turn, START)
+
+    async def _state(self) -> tuple[TurnRecord, WaitsFor] | WaitingMessage | None:
+        """The turn, when it is over; its message, while that waits. Raises TurnNotFoundError: that is withdrawn."""
         waits_for = await self._engine.parked.waits_for(self._turn_id)
         # Read behind that: it has the usage of the round that waits.
-        record = await self._engine.archive.turn(self._subject, self._turn_id)
+        record = await waiting.record_of(self._engine, self._subject, self._turn_id)
+        if isinstance(record, WaitingMessage):
+            if record.withdrawn:
+                raise TurnNotFoundError(f"the message of turn {self._turn_id} is withdrawn")
+            return record
         if record.status != RUNNING:
             return record, ()
         return (record, waits_for) if waits_for else None
@@ -110,7 +124,7 @@ def own_document(record: TurnRecord, waits_for: WaitsFor, messages: Sequence[Mes
 
 def _may_be_over(frame: Frame) -> bool:
     """Whether a turn may have ended, or wait for its user, after this event; a reset stands for any events."""
-    return frame.name in (DONE, RESET) or frame.says_waiting
+    return frame.name in (DONE, RESET, WITHDRAWN) or frame.says_waiting
 
 
 async def _while_there(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

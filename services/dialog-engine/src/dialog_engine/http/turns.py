@@ -14,7 +14,7 @@ from dialog_engine.chat.archive import TurnRecord
 from dialog_engine.chat.events import START, WITHDRAWN, Batch, Cursor
 from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
-from dialog_engine.errors import SentBeforeError, TurnNotFoundError, TurnRunningError, TurnStartedError
+from dialog_engine.errors import SentBeforeError, TurnRunningError, TurnStartedError
 from dialog_engine.http import described, plain, sse, turn_views, waiting
 from dialog_engine.http.bodies import WhenLeft
 from dialog_engine.http.client_calls import with_tools
@@ -141,7 +141,7 @@ Found = Turn | TurnRecord | WaitingMessage
 async def _found(engine: Services, subject: str, turn_id: str) -> Found:
     """The database is not asked about a turn that runs on this engine. Raises TurnNotFoundError."""
     running = engine.frames.running(turn_id)
-    return running if running and running.subject == subject else await record_of(engine, subject, turn_id)
+    return running if running and running.subject == subject else await waiting.record_of(engine, subject, turn_id)
 
 
 def _session_of(found: Found) -> str:
@@ -172,7 +172,7 @@ async def _batches(
 @router.get("/turns/{turn_id}", responses=described.NOT_FOUND)
 async def turn(turn_id: str, engine: Engine, subject: Subject, request: Request) -> dict[str, Any]:
     """The state of a turn, or of the message that waits to become it."""
-    record = await record_of(engine, subject, turn_id)
+    record = await waiting.record_of(engine, subject, turn_id)
     about_turn(request, turn_id, _session_of(record))
     return turn_views.waiting(record) if isinstance(record, WaitingMessage) else turn_views.turn(record)
 
@@ -182,7 +182,7 @@ async def cancel(turn_id: str, engine: Engine, sender: Sender, request: Request)
     """Stop a turn: the model's stream, and its tool calls. A message that waits is withdrawn."""
     subject = sender.subject
     with contextlib.suppress(TurnStartedError):
-        record = await record_of(engine, subject, turn_id)
+        record = await waiting.record_of(engine, subject, turn_id)
         about_turn(request, turn_id, _session_of(record))
         if isinstance(record, WaitingMessage):
             await waiting.withdrawn(engine, sender, turn_id)
@@ -201,16 +201,6 @@ class SentTurn:
     session_id: str
     status: str
     before: bool = False
-
-
-async def record_of(engine: Services, subject: str, turn_id: str) -> TurnRecord | WaitingMessage:
-    """The turn, or the message that waits to become it. Raises TurnNotFoundError."""
-    try:
-        return await engine.archive.turn(subject, turn_id)
-    except TurnNotFoundError:
-        with contextlib.suppress(TurnNotFoundError):
-            return await waiting.found(engine, subject, turn_id)
-        return await engine.archive.turn(subject, turn_id)  # it has begun in between
 
 
 async def sent_turn(
@@ -266,10 +256,12 @@ async def sent_turn(
         about_turn(request, error.turn_id, session_id or "")
         raise await engine.parked.refusal(error) from None
     except SentBeforeError as error:
-        record = await record_of(engine, sender.subject, error.turn_id)
+        record = await waiting.record_of(engine, sender.subject, error.turn_id)
         about_turn(request, error.turn_id, error.session_id)
         return SentTurn(error.turn_id, error.session_id, record.status, before=True)
     about_turn(request, turn.turn_id, turn.session_id)
+    if turn.waits:
+        engine.readers.expect(turn)
     return SentTurn(turn.turn_id, turn.session_id, WAITING if turn.waits else plain.RUNNING)
 
 

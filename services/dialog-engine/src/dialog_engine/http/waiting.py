@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 
+from dialog_engine.chat.archive import TurnRecord
 from dialog_engine.chat.events import Batch, Cursor, Frame, encode
 from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.errors import SentBeforeError, StorageUnavailableError, TurnNotFoundError
@@ -85,9 +86,7 @@ async def pending(engine: Engine, subject: Subject) -> dict[str, Any]:
 
 async def withdrawn(engine: Services, sender: Principal, turn_id: str) -> None:
     """Withdraw a message, after which another one may begin. Raises the errors of `WaitingStore.withdraw`."""
-    session_id = await engine.turns.queue.store.withdraw(sender.subject, turn_id, key_id=sender.key_id)
-    engine.turns.queue.wake(session_id)
-    await engine.turns.begin_next(session_id)
+    await engine.turns.begin_next(await engine.turns.queue.withdraw(sender.subject, turn_id, key_id=sender.key_id))
 
 
 async def found(engine: Services, subject: str, turn_id: str) -> WaitingMessage:
@@ -98,19 +97,30 @@ async def found(engine: Services, subject: str, turn_id: str) -> WaitingMessage:
     return message
 
 
+async def record_of(engine: Services, subject: str, turn_id: str) -> TurnRecord | WaitingMessage:
+    """The turn, or the message that waits to become it. Raises TurnNotFoundError."""
+    try:
+        return await engine.archive.turn(subject, turn_id)
+    except TurnNotFoundError:
+        with suppress(TurnNotFoundError):
+            return await found(engine, subject, turn_id)
+        return await engine.archive.turn(subject, turn_id)  # it has begun in between
+
+
 async def of_waiting(engine: Services, subject: str, turn: Turn, after: Cursor) -> AsyncGenerator[Batch]:
     """Nothing until the turn has begun, then its events; one event when the message was withdrawn or deleted.
 
     The stream ends early when the engine shuts down, or the database is away: the client reconnects.
     """
     try:
-        waits = True
-        async with aclosing(engine.turns.queue.follow(turn.session_id, turn.turn_id)) as looks:
-            async for _ in looks:
-                if not (waits := bool(await engine.turns.queue.store.waiting([turn.turn_id]))):
-                    break
-        if waits:
-            return
+        with engine.readers.reading_message(turn):
+            waits = True
+            async with aclosing(engine.turns.queue.follow(turn.session_id, turn.turn_id)) as looks:
+                async for _ in looks:
+                    if not (waits := bool(await engine.turns.queue.store.waiting([turn.turn_id]))):
+                        break
+            if waits:
+                return
         record = await engine.archive.turn(subject, turn.turn_id)
     except TurnNotFoundError:
         name, data = encode(Withdrawn(turn.turn_id))

@@ -22,6 +22,8 @@ class _Message(msgspec.Struct, rename="camel", omit_defaults=True):
     kind: str
     turn_id: str = ""
     session_id: str = ""
+    within: float = 0
+    """In seconds."""
 
 
 class ControlPublisher(Control):
@@ -41,8 +43,8 @@ class ControlPublisher(Control):
     def free(self, session_id: str) -> None:
         self._send(_Message("free", session_id=session_id))
 
-    def who_reads(self, turn_id: str) -> None:
-        self._send(_Message("who_reads", turn_id=turn_id))
+    def who_reads(self, turn_id: str, within: float) -> None:
+        self._send(_Message("who_reads", turn_id=turn_id, within=within))
 
     def reads(self, turn_id: str) -> None:
         self._send(_Message("reads", turn_id=turn_id))
@@ -73,7 +75,7 @@ class ControlListener:
         on_decision: Callable[[], None],
         on_free: Callable[[str], None],
         on_sessions: Callable[[], None],
-        on_who_reads: Callable[[str], None],
+        on_who_reads: Callable[[str, float], None],
         on_reads: Callable[[str], None],
     ) -> None:
         self._redis = redis
@@ -107,7 +109,7 @@ class ControlListener:
             case "sessions":
                 self._on_sessions()
             case "who_reads":
-                self._on_who_reads(message.turn_id)
+                self._on_who_reads(message.turn_id, message.within)
             case "reads":
                 self._on_reads(message.turn_id)
             case _:

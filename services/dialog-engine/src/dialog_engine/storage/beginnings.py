@@ -32,16 +32,18 @@ def begin_turn(tx: StoreTransaction, turn: Turn, text: str) -> None:
         turn.parent,
         encode_choice(choice.tools),
         question_digest(tx.trail, turn.subject, text),
-        leave_ms(turn),
+        leave_ms(turn.leaving),
     )
     insert_message(tx, turn, "user", AssistantMessage(text))
     ids = {"session_id": turn.session_id, "turn_id": turn.turn_id}
     tx.audit(AuditEvent(AuditAction.TURN_STARTED, turn.subject, key_id=turn.key_id, **ids))
 
 
-def leave_ms(turn: Turn) -> int | None:
-    """The column `leave_ms` of a turn that begins, or of a message that waits; `left_by` reads it."""
-    return round(turn.leaving.seconds * 1000) if turn.leaving else None
+def leave_ms(leaving: Leaving | None) -> int | None:
+    """The column `leave_ms` of a turn, or of a message that waits; `left_by` reads it."""
+    if leaving is None:
+        return None
+    return round(leaving.seconds * 1000) * (-1 if leaving.asleep else 1)
 
 
 def left_by(leave_ms: int | None) -> Leaving | None:

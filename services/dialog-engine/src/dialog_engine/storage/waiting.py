@@ -98,7 +98,7 @@ def add_waiting(tx: StoreTransaction, turn: Turn, text: str, *, first: bool = Fa
         parent_turn_id=turn.parent,
         traceparent=turn.traceparent,
         released=int(first or not turn.of_own_api),
-        leave_ms=leave_ms(turn),
+        leave_ms=leave_ms(turn.leaving),
     )
     tx.audit(_event(AuditAction.MESSAGE_QUEUED, turn))
 

@@ -171,7 +171,9 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         note=base.facts.approval_decided,
     )
     readers = Readers()
-    left = LeftTurns(turns, readers, control, times.leaving, all_answer=lambda: base.releases.may_ask.allowed)
+    responses = SqlAskedResponses(store)
+    asks = readers, control, responses.ends_when_left
+    left = LeftTurns(turns, *asks, times.leaving, all_answer=lambda: base.releases.may_ask.allowed)
     held_calls = RedisHeldCalls(
         base.connections.commands,
         base.keys,
@@ -206,7 +208,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         consumption,
         store,
         sessions,
-        SqlAskedResponses(store),
+        responses,
         SqlConversations(store),
         feed,
         erasures,
