@@ -24,7 +24,7 @@ from benchmarks.relay.answers import Answer
 from benchmarks.relay.measures import Load, Seen, relayed
 from benchmarks.relay.readers import connection, get
 from benchmarks.relay.relays import Relay, callstream, cpu_seconds, provider
-from dialog_engine.facades.responses_ids import response_id
+from dialog_engine.facades.responses.ids import response_id
 from tests.support.processes import ROOT
 
 SECONDS = 6

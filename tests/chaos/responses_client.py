@@ -12,7 +12,7 @@ from openai import OpenAI, omit
 from openai.types.responses import ResponseStreamEvent
 
 from dialog_engine.facades.encoder import EPOCH_SHIFT, REBUILT
-from dialog_engine.facades.responses_ids import response_id
+from dialog_engine.facades.responses.ids import response_id
 from plugins_contract.messages import new_id
 from tests.chaos.foreign_clients import BROKEN, MODEL, PAUSE_SECONDS, READ_SECONDS, Asked, End, Ports, sdk
 from tests.chaos.model import Order

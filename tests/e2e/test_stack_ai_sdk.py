@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from dialog_engine.facades.ai_sdk import AiSdkEncoder, Version
+from dialog_engine.facades.ai_sdk.encoder import AiSdkEncoder, Version
 from tests.marks import exhaustive, promise
 from tests.support.node import install, node_binary
 from tests.support.random_turns import TURN, RandomTurn, random_turns

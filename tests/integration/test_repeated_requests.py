@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.facades.responses_ids import approval_id
+from dialog_engine.facades.responses.ids import approval_id
 from dialog_engine.identity.api_keys import add_key, revoke_key
 from tests.integration.engines import Engine, Event, Model, Start, publish
 from tests.integration.test_approvals import DELETE

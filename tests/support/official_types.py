@@ -13,8 +13,8 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from dialog_engine.facades.ai_sdk import Version
-from dialog_engine.facades.ai_sdk_types import Chunk
+from dialog_engine.facades.ai_sdk.encoder import Version
+from dialog_engine.facades.ai_sdk.types import Chunk
 from dialog_engine.facades.encoder import Output
 
 DONE = "[DONE]"

@@ -1,4 +1,4 @@
-"""Turns as UI message streams of the Vercel AI SDK: `facades/ai_sdk.py`, and what a stream takes of its outputs."""
+"""Turns as UI message streams of the AI SDK: `facades/ai_sdk/encoder.py`, and what a stream takes of its outputs."""
 
 import tracemalloc
 from collections.abc import AsyncGenerator, Sequence
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.chat.events import REBUILT_EPOCH, REBUILT_SEQ, Batch, Cursor, Frame
-from dialog_engine.facades.ai_sdk import AiSdkEncoder, Version
+from dialog_engine.facades.ai_sdk.encoder import AiSdkEncoder, Version
 from dialog_engine.facades.encoder import EPOCH_SHIFT, Output
 from dialog_engine.facades.stream import WHOLE, Part, outputs
 from dialog_engine.http.sse import BrokenStreamError

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionChunk
 
 from dialog_engine.chat.events import Frame
-from dialog_engine.facades.chat_chunks import ChunkEncoder, Form, Steps
+from dialog_engine.facades.chat_completions.chunks import ChunkEncoder, Form, Steps
 from tests.marks import promise
 from tests.support.official_types import chat_chunks
 from tests.support.random_turns import TURN, RandomTurn, random_turns

@@ -1,4 +1,4 @@
-"""Pages of the items of a conversation that changes while they are read: `facades/conversation_pages.py`."""
+"""Pages of the items of a conversation that changes while they are read: `facades/conversations/pages.py`."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
 from dialog_engine.chat.conversations import Conversation
 from dialog_engine.chat.waiting_messages import WaitingMessage
-from dialog_engine.facades.conversation_pages import ConversationItems, Order
+from dialog_engine.facades.conversations.pages import ConversationItems, Order
 from dialog_engine.model import NOTHING_BROUGHT, Turn, Usage
 from plugins_contract.messages import new_id
 

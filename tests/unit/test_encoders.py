@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from dialog_engine.chat.events import REBUILT_SEQ, RESET, Batch, Cursor, Frame
-from dialog_engine.facades.ai_sdk import AiSdkEncoder, Version
-from dialog_engine.facades.chat_chunks import ChunkEncoder, Steps
-from dialog_engine.facades.chat_chunks import Form as ChatForm
+from dialog_engine.facades.ai_sdk.encoder import AiSdkEncoder, Version
+from dialog_engine.facades.chat_completions.chunks import ChunkEncoder, Steps
+from dialog_engine.facades.chat_completions.chunks import Form as ChatForm
 from dialog_engine.facades.encoder import EPOCH_SHIFT, Encoder, Lacking, Output
-from dialog_engine.facades.responses_encoder import Form, ResponseEncoder
+from dialog_engine.facades.responses.encoder import Form, ResponseEncoder
 from dialog_engine.facades.stream import Part, outputs
 from tests.marks import promise
 from tests.support.official_types import chat_chunks, response_events, ui_chunks

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.facades.chat_request import read_request as read_completion
-from dialog_engine.facades.conversation_request import read_described
+from dialog_engine.facades.chat_completions.request import read_request as read_completion
+from dialog_engine.facades.conversations.request import read_described
 from dialog_engine.facades.images import MAX_IMAGES, RefusedError
-from dialog_engine.facades.responses_request import read_request as read_response
+from dialog_engine.facades.responses.request import read_request as read_response
 from dialog_engine.model import Sampling
 from tests.marks import promise
 

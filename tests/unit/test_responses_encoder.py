@@ -1,4 +1,4 @@
-"""Turns as responses of OpenAI's Responses API: `facades/responses_encoder.py`."""
+"""Turns as responses of OpenAI's Responses API: `facades/responses/encoder.py`."""
 
 import json
 from collections.abc import AsyncGenerator, Iterable
@@ -15,8 +15,8 @@ from dialog_engine.chat.archive import CallRecord, MessageRecord, TurnRecord
 from dialog_engine.chat.events import Batch, Frame, encode
 from dialog_engine.chat.replay import replay_ended
 from dialog_engine.facades.encoder import EPOCH_SHIFT, Lacking, Output
-from dialog_engine.facades.responses_encoder import Form, ResponseEncoder
-from dialog_engine.facades.responses_ids import APPROVAL, approval_id, asked_for, named
+from dialog_engine.facades.responses.encoder import Form, ResponseEncoder
+from dialog_engine.facades.responses.ids import APPROVAL, approval_id, asked_for, named
 from dialog_engine.facades.stream import Part, outputs
 from dialog_engine.model import ApprovalStatus, ToolCall, TurnEvent, Usage
 from dialog_engine.tool_calls.values import Approval, Decision

@@ -23,12 +23,12 @@ from callstream_runtime.visible import visible
 from dialog_engine.chat.events import Frame
 from dialog_engine.chat.resent import bare, normalised
 from dialog_engine.context import fit, newest_turns
-from dialog_engine.facades.ai_sdk import AiSdkEncoder
-from dialog_engine.facades.ai_sdk_request import PostedChat, question_of, read_chat
-from dialog_engine.facades.chat_request import read_request
-from dialog_engine.facades.conversation_request import read_added, read_described
+from dialog_engine.facades.ai_sdk.encoder import AiSdkEncoder
+from dialog_engine.facades.ai_sdk.request import PostedChat, question_of, read_chat
+from dialog_engine.facades.chat_completions.request import read_request
+from dialog_engine.facades.conversations.request import read_added, read_described
 from dialog_engine.facades.large_bodies import MAX_BYTES as MAX_BODY
-from dialog_engine.facades.responses_request import read_request as read_response_request
+from dialog_engine.facades.responses.request import read_request as read_response_request
 from dialog_engine.http.bodies import unicode_text
 from dialog_engine.http.requests import MAX_BODY_BYTES
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
@@ -484,7 +484,7 @@ def test_of_a_conversation_that_a_page_posts_only_what_counts_is_read() -> None:
 # --- Which modules read texts ---
 
 COVERED = """
-dialog_engine: facades.ai_sdk_request facades.openai_request
+dialog_engine: facades.ai_sdk.request facades.openai.request
     llm.anthropic_wire llm.anthropic_encoding llm.error_classification
     llm.decoding llm.lenient_json llm.openai_client llm.openai_decoding operators.logs tool_calls.arguments
     tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
@@ -499,9 +499,8 @@ OTHERS = {
 dialog_engine: calls.reads chat.events http.resources http.views consumption.subjects identity.page_sessions
     facades.encoder
     peers.control relay.publish_queue relay.refusals storage.added_items storage.approvals storage.archive
-    storage.brought storage.conversations storage.erasures storage.media storage.responses
-    storage.questions
-    storage.moves storage.results storage.sqlite storage.statements tool_calls.resource_tools
+    storage.brought storage.conversations storage.erasures storage.media
+    storage.moves storage.questions storage.results storage.sqlite storage.statements tool_calls.resource_tools
 plugins_contract: catalog choice dead_letters encryption held large_results messages pins pools trust updates
 plugins_mcp: adoption catalog control
 """,

@@ -12,16 +12,14 @@ from callstream_runtime.version import __version__
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.read_resources import show
 from dialog_engine.chat.requests import run_forgetting
-from dialog_engine.facades import (
-    ai_sdk_routes,
-    chat_completions,
-    conversations,
-    large_bodies,
-    responses_routes,
-    responses_stored,
-)
-from dialog_engine.facades.openai_errors import with_error
-from dialog_engine.facades.openai_objects import PATHS as OPENAI_PATHS
+from dialog_engine.facades import large_bodies
+from dialog_engine.facades.ai_sdk import routes as ai_sdk
+from dialog_engine.facades.chat_completions import routes as chat_completions
+from dialog_engine.facades.conversations import routes as conversations
+from dialog_engine.facades.openai.errors import with_error
+from dialog_engine.facades.openai.objects import PATHS as OPENAI_PATHS
+from dialog_engine.facades.responses import routes as responses
+from dialog_engine.facades.responses import stored as stored_responses
 from dialog_engine.http.app import State, build_routes, create_app, facade
 from dialog_engine.http.requests import MAX_BODY_BYTES
 from dialog_engine.http.services import Services
@@ -64,7 +62,7 @@ def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = E
         identity.admission,
         identity.routers,
         facades=facades(),
-        error_forms={ai_sdk_routes.PATH: ai_sdk_routes.as_sentence, **dict.fromkeys(OPENAI_PATHS, with_error)},
+        error_forms={ai_sdk.PATH: ai_sdk.as_sentence, **dict.fromkeys(OPENAI_PATHS, with_error)},
         version=__version__,
         loopback_only=not settings.identity.needs_sign_in,
         cors_origins=settings.http.cors_origins,
@@ -73,8 +71,8 @@ def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = E
         larger_bodies=dict.fromkeys(
             (
                 chat_completions.PATH,
-                ai_sdk_routes.CHAT,
-                responses_routes.PATH,
+                ai_sdk.CHAT,
+                responses.PATH,
                 conversations.PATH,
                 f"{conversations.PATH}/",
             ),
@@ -87,10 +85,10 @@ def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = E
 def facades() -> APIRouter:
     """The routes of other protocols: the same objects for every application, as those of its own."""
     return facade(
-        ai_sdk_routes.router,
+        ai_sdk.router,
         chat_completions.router,
-        responses_routes.router,
-        responses_stored.router,
+        responses.router,
+        stored_responses.router,
         conversations.router,
     )
 

@@ -14,12 +14,12 @@ import msgspec
 from dialog_engine.chat import events
 from dialog_engine.chat.events import Frame
 from dialog_engine.facades.encoder import Encoder, Output, data_of, delta_of, text_of
-from dialog_engine.facades.openai_objects import created
-from dialog_engine.facades.responses_calls import Calls
-from dialog_engine.facades.responses_ids import item_id, response_id
-from dialog_engine.facades.responses_parts import Part, inside, part_of
-from dialog_engine.facades.responses_sent import Sent
-from dialog_engine.facades.responses_shown import show
+from dialog_engine.facades.openai.objects import created
+from dialog_engine.facades.responses.calls import Calls
+from dialog_engine.facades.responses.ids import item_id, response_id
+from dialog_engine.facades.responses.parts import Part, inside, part_of
+from dialog_engine.facades.responses.sent import Sent
+from dialog_engine.facades.responses.shown import show
 from dialog_engine.facades.usage import of_response
 
 Json = dict[str, Any]

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dialog_engine.facades.responses_calls import Call
-from dialog_engine.facades.responses_sent import Sent
+from dialog_engine.facades.responses.calls import Call
+from dialog_engine.facades.responses.sent import Sent
 
 
 def show(sent: Sent, call: Call) -> None:

@@ -10,10 +10,10 @@ import msgspec
 
 from dialog_engine.chat.conversations import AddedItem, Conversation
 from dialog_engine.errors import TurnNotFoundError
-from dialog_engine.facades.conversation_items import items_of_turn
-from dialog_engine.facades.responses_ids import named
-from dialog_engine.facades.responses_input_items import message_item, said_items
-from dialog_engine.facades.responses_kept import refused
+from dialog_engine.facades.conversations.items import items_of_turn
+from dialog_engine.facades.responses.ids import named
+from dialog_engine.facades.responses.input_items import message_item, said_items
+from dialog_engine.facades.responses.kept import refused
 from dialog_engine.http.plain import RUNNING
 from dialog_engine.http.services import Services
 

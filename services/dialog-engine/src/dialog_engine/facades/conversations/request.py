@@ -6,10 +6,10 @@ import msgspec
 
 from dialog_engine.chat.conversations import Addition
 from dialog_engine.facades.images import RefusedError
-from dialog_engine.facades.openai_request import decoded
-from dialog_engine.facades.responses_ids import item_id
-from dialog_engine.facades.responses_input import Item, content_of
-from dialog_engine.facades.responses_request import check_metadata
+from dialog_engine.facades.openai.request import decoded
+from dialog_engine.facades.responses.ids import item_id
+from dialog_engine.facades.responses.input import Item, content_of
+from dialog_engine.facades.responses.request import check_metadata
 from dialog_engine.model import ClientMessage
 
 MAX_ITEMS = 20

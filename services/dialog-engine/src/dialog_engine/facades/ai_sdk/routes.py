@@ -21,9 +21,9 @@ from dialog_engine.errors import (
     ClientCallAnsweredError,
     TurnNotFoundError,
 )
-from dialog_engine.facades.ai_sdk import VERSION, AiSdkEncoder, Version
-from dialog_engine.facades.ai_sdk_calls import asked_for
-from dialog_engine.facades.ai_sdk_request import MAX_ID, PostedChat, question_of, read_chat
+from dialog_engine.facades.ai_sdk.calls import asked_for
+from dialog_engine.facades.ai_sdk.encoder import VERSION, AiSdkEncoder, Version
+from dialog_engine.facades.ai_sdk.request import MAX_ID, PostedChat, question_of, read_chat
 from dialog_engine.facades.images import RefusedError
 from dialog_engine.facades.large_bodies import place_for
 from dialog_engine.facades.names import in_named

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import msgspec
 
 from dialog_engine.facades.images import RefusedError, image_of
-from dialog_engine.facades.openai_request import storable
-from dialog_engine.facades.responses_ids import APPROVAL, FUNCTION_CALL, asked_for, named, of_item
+from dialog_engine.facades.openai.request import storable
+from dialog_engine.facades.responses.ids import APPROVAL, FUNCTION_CALL, asked_for, named, of_item
 from dialog_engine.model import ClientCall, ClientMessage
 from dialog_engine.tool_calls.approvals.rules import MAX_REASON
 from plugins_contract.outcomes import ContentBlock, MediaBlock, TextBlock

@@ -12,8 +12,8 @@ import msgspec
 
 from dialog_engine.chat import events
 from dialog_engine.chat.events import Frame
-from dialog_engine.facades.ai_sdk_calls import Calls
-from dialog_engine.facades.ai_sdk_types import AskedName, Chunk, Data, FinishReason
+from dialog_engine.facades.ai_sdk.calls import Calls
+from dialog_engine.facades.ai_sdk.types import AskedName, Chunk, Data, FinishReason
 from dialog_engine.facades.encoder import Encoder, Numbers, Output, data_of, delta_of, text_of
 from dialog_engine.facades.usage import of_ui_message
 

@@ -10,9 +10,9 @@ from dialog_engine.chat.archive import TurnRecord
 from dialog_engine.chat.client_calls import GivenResult
 from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.errors import ApprovalDecidedError, ApprovalExpiredError
-from dialog_engine.facades.responses_encoder import Form
-from dialog_engine.facades.responses_kept import OF_EACH, form_of, refused
-from dialog_engine.facades.responses_request import ResponseRequest
+from dialog_engine.facades.responses.encoder import Form
+from dialog_engine.facades.responses.kept import OF_EACH, form_of, refused
+from dialog_engine.facades.responses.request import ResponseRequest
 from dialog_engine.http import turns
 from dialog_engine.http.about import model_named
 from dialog_engine.http.client_calls import MAX_RESULTS

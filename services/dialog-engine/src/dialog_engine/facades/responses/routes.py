@@ -12,15 +12,15 @@ from fastapi.responses import JSONResponse
 from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
 from dialog_engine.errors import ClientToolError
-from dialog_engine.facades.chat_completions import Place, place_of_question
 from dialog_engine.facades.large_bodies import place_for, read
 from dialog_engine.facades.names import in_named
-from dialog_engine.facades.responses_answer import stored_response
-from dialog_engine.facades.responses_answers import Asked, answered
-from dialog_engine.facades.responses_encoder import ResponseEncoder
-from dialog_engine.facades.responses_ids import CONVERSATION, named
-from dialog_engine.facades.responses_kept import Kept, document_of, form_of, kept_of, kept_turn, refused
-from dialog_engine.facades.responses_request import ResponseRequest, read_request
+from dialog_engine.facades.openai.places import Place, place_of_question
+from dialog_engine.facades.responses.answer import stored_response
+from dialog_engine.facades.responses.answers import Asked, answered
+from dialog_engine.facades.responses.encoder import ResponseEncoder
+from dialog_engine.facades.responses.ids import CONVERSATION, named
+from dialog_engine.facades.responses.kept import Kept, document_of, form_of, kept_of, kept_turn, refused
+from dialog_engine.facades.responses.request import ResponseRequest, read_request
 from dialog_engine.facades.stream import stream_of
 from dialog_engine.http import described, turns, waiting
 from dialog_engine.http.about import model_named

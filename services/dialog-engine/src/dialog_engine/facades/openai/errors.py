@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 from fastapi import Response
 
-from dialog_engine.facades.openai_objects import error_object
+from dialog_engine.facades.openai.objects import error_object
 from dialog_engine.http.problems import Problem
 
 _CODES = {"UNAUTHORIZED": "invalid_api_key", "LIMIT_EXCEEDED": "rate_limit_exceeded"}

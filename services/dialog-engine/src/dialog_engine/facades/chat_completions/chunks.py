@@ -15,7 +15,7 @@ import msgspec
 from dialog_engine.chat import events
 from dialog_engine.chat.events import Frame
 from dialog_engine.facades.encoder import Encoder, Numbers, Output, data_of, delta_of, text_of
-from dialog_engine.facades.openai_objects import created, error_object
+from dialog_engine.facades.openai.objects import created, error_object
 from dialog_engine.facades.usage import of_completion
 
 END = b"data: [DONE]\n\n"

@@ -7,7 +7,7 @@ hash of what was asked, so that an answer to an earlier question is noticed.
 from collections.abc import Iterator
 from typing import Any
 
-from dialog_engine.facades.ai_sdk_types import ApprovalResponse, Chunk, ToolError, ToolInput, ToolOutput
+from dialog_engine.facades.ai_sdk.types import ApprovalResponse, Chunk, ToolError, ToolInput, ToolOutput
 
 _GIVEN = ("succeeded", "failed")
 """The ends of a call that its client has answered."""

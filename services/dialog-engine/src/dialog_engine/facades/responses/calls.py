@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from dialog_engine.facades.responses_ids import FUNCTION_CALL, approval_id, item_id
+from dialog_engine.facades.responses.ids import FUNCTION_CALL, approval_id, item_id
 
 _PENDING = "pending"
 _OPEN = (_PENDING, "queued", "running", "progress")

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from callstream_runtime.long_texts import exceeds
 from dialog_engine.chat.client_calls import GivenResult
 from dialog_engine.facades.images import RefusedError, check_number, image_of
-from dialog_engine.facades.openai_request import MAX_VALUES
+from dialog_engine.facades.openai.request import MAX_VALUES
 from dialog_engine.http.bodies import ToolsRequest, UnicodeText, unicode_text
 from dialog_engine.http.client_calls import MAX_RESULTS, ClientToolRequest
 from dialog_engine.tool_calls.approvals.rules import MAX_REASON

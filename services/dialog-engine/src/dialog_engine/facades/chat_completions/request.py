@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from dialog_engine.facades.images import RefusedError, check_number, image_of
-from dialog_engine.facades.openai_request import check_json, check_parallel, decoded, must_call, storable, within
+from dialog_engine.facades.openai.request import check_json, check_parallel, decoded, must_call, storable, within
 from dialog_engine.model import Brought, ClientCall, ClientMessage, ClientTool, Sampling
 from plugins_contract.outcomes import MediaBlock
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, TurnRecord
-from dialog_engine.facades.responses_answer import stored_response
-from dialog_engine.facades.responses_encoder import Form
-from dialog_engine.facades.responses_ids import FUNCTION_CALL, approval_id, item_id
-from dialog_engine.facades.responses_input_items import answer_item, said_items
+from dialog_engine.facades.responses.answer import stored_response
+from dialog_engine.facades.responses.encoder import Form
+from dialog_engine.facades.responses.ids import FUNCTION_CALL, approval_id, item_id
+from dialog_engine.facades.responses.input_items import answer_item, said_items
 from dialog_engine.model import ApprovalStatus
 
 Json = dict[str, Any]

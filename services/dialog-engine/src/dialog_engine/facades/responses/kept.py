@@ -10,9 +10,9 @@ from dialog_engine.chat.archive import TurnRecord
 from dialog_engine.chat.events import START, Cursor
 from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.errors import TurnNotFoundError
-from dialog_engine.facades.responses_answer import response_until
-from dialog_engine.facades.responses_encoder import Form, ResponseEncoder
-from dialog_engine.facades.responses_ids import RESPONSE, Named, named
+from dialog_engine.facades.responses.answer import response_until
+from dialog_engine.facades.responses.encoder import Form, ResponseEncoder
+from dialog_engine.facades.responses.ids import RESPONSE, Named, named
 from dialog_engine.http import turns, waiting
 from dialog_engine.http.plain import RUNNING
 from dialog_engine.http.problems import ProblemError

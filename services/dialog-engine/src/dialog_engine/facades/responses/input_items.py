@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord
-from dialog_engine.facades.responses_ids import FUNCTION_CALL, FUNCTION_OUTPUT, approval_id, item_id
+from dialog_engine.facades.responses.ids import FUNCTION_CALL, FUNCTION_OUTPUT, approval_id, item_id
 from dialog_engine.model import ApprovalStatus, Brought, ClientCall, ClientMessage, MediaOfUser
 from dialog_engine.tool_calls.results.steps import outcome_details
 

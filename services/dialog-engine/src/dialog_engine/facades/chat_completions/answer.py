@@ -6,7 +6,7 @@ from typing import Any
 
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
 from dialog_engine.chat.events import usage_view
-from dialog_engine.facades.chat_chunks import (
+from dialog_engine.facades.chat_completions.chunks import (
     FINISH,
     CallSteps,
     Form,
@@ -14,7 +14,7 @@ from dialog_engine.facades.chat_chunks import (
     client_call,
     completion_id,
 )
-from dialog_engine.facades.openai_objects import created
+from dialog_engine.facades.openai.objects import created
 from dialog_engine.facades.usage import of_completion
 from dialog_engine.http import views
 from dialog_engine.http.plain import WaitsFor

@@ -10,13 +10,13 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from dialog_engine.chat.conversations import Addition
-from dialog_engine.facades.conversation_pages import ConversationItems, Order, Place, list_of
-from dialog_engine.facades.conversation_request import read_added, read_created, read_described
+from dialog_engine.facades.conversations.pages import ConversationItems, Order, Place, list_of
+from dialog_engine.facades.conversations.request import read_added, read_created, read_described
 from dialog_engine.facades.large_bodies import place_for, read
-from dialog_engine.facades.openai_objects import created
-from dialog_engine.facades.responses_ids import CONVERSATION, item_id, named
-from dialog_engine.facades.responses_kept import refused
-from dialog_engine.facades.responses_stored import included
+from dialog_engine.facades.openai.objects import created
+from dialog_engine.facades.responses.ids import CONVERSATION, item_id, named
+from dialog_engine.facades.responses.kept import refused
+from dialog_engine.facades.responses.stored import included
 from dialog_engine.http import described
 from dialog_engine.http.bodies import check_length
 from dialog_engine.http.repetition import Key, RetryCount, starting_request

@@ -10,10 +10,10 @@ from fastapi.responses import JSONResponse
 
 from dialog_engine.chat.archive import TurnRecord
 from dialog_engine.chat.waiting_messages import WaitingMessage
-from dialog_engine.facades.responses_encoder import ResponseEncoder
-from dialog_engine.facades.responses_input_items import answer_items, input_items
-from dialog_engine.facades.responses_kept import document_of, kept_response, refused
-from dialog_engine.facades.responses_routes import ANSWER
+from dialog_engine.facades.responses.encoder import ResponseEncoder
+from dialog_engine.facades.responses.input_items import answer_items, input_items
+from dialog_engine.facades.responses.kept import document_of, kept_response, refused
+from dialog_engine.facades.responses.routes import ANSWER
 from dialog_engine.facades.stream import Part, stream_of
 from dialog_engine.http import described, turns, waiting
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer

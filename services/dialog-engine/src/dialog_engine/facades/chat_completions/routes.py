@@ -1,24 +1,21 @@
 """The route of Chat Completions, as the OpenAI SDKs and the pages made for them use it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-import msgspec
 from fastapi import APIRouter, Request, Response
 
-from callstream_runtime.long_texts import reading
 from dialog_engine.chat.client_calls import GivenResult
 from dialog_engine.chat.requests import MAX_NAME, SessionName, StartingRequest
-from dialog_engine.chat.resent import Resent, find_place, normalised
 from dialog_engine.errors import ClientToolError
-from dialog_engine.facades.chat_answer import completion
-from dialog_engine.facades.chat_chunks import ChunkEncoder, Form, Steps
-from dialog_engine.facades.chat_request import CompletionRequest, read_request
+from dialog_engine.facades.chat_completions.answer import completion
+from dialog_engine.facades.chat_completions.chunks import ChunkEncoder, Form, Steps
+from dialog_engine.facades.chat_completions.request import CompletionRequest, read_request
 from dialog_engine.facades.large_bodies import place_for, read
 from dialog_engine.facades.names import in_named
+from dialog_engine.facades.openai.places import place_of_question
 from dialog_engine.facades.stream import Part, stream_of
 from dialog_engine.http import described, turns
 from dialog_engine.http.about import model_named
@@ -31,7 +28,7 @@ from dialog_engine.http.requests import Engine, Sender
 from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import Principal
-from dialog_engine.model import Brought, Leaving
+from dialog_engine.model import Leaving
 from dialog_engine.tool_calls.client_tools import outcome_of
 from plugins_contract.outcomes import TextBlock
 
@@ -59,15 +56,6 @@ _SCHEMA = {
 }
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a question belongs: its session, None for a new one, the turn that it follows, and what it brings."""
-
-    session_id: str | None
-    parent: str | None
-    brought: Brought
 
 
 @router.post(
@@ -176,28 +164,3 @@ def _refused_tool(error: ClientToolError) -> ProblemError:
 
 
 _FIELDS = {"name": ".function.name", "description": ".function.description", "inputSchema": ".function.parameters"}
-
-
-async def place_of_question(
-    brought: Brought, session_id: str | None, engine: Services, subject: str, *, named: bool, alone: bool
-) -> Place:
-    """Where the question belongs: behind the turn with the conversation that was sent again, or at the beginning of
-    another branch, with that in the client's words. `session_id` is that of a `named` session, None for a new one. A
-    question that is `alone` belongs to nothing else."""
-    resent = Resent.of(brought)
-    if resent.questions and not alone and (session_id or not named):
-        if found := await find_place(engine.resent, subject, session_id, resent, named=named):
-            return Place(found.session_id, found.turn_id, msgspec.structs.replace(brought, said=()))
-        if session_id and await _waits(resent.questions[-1], session_id, engine, subject):
-            return Place(session_id, None, msgspec.structs.replace(brought, said=()))
-    if session_id is None:
-        return Place(None, None, msgspec.structs.replace(brought, stateless=not named))
-    return Place(session_id, "", brought)
-
-
-async def _waits(question: str, session_id: str, engine: Services, subject: str) -> bool:
-    """Whether it is the last message that waits in the session, so that the new one follows it in any case."""
-    waiting = await engine.turns.queue.store.of_session(subject, session_id)
-    text = waiting[-1].text if waiting else ""
-    compared = await reading(len(text) + len(question), lambda: normalised(text) == normalised(question))
-    return bool(waiting) and compared

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from dialog_engine.facades.images import RefusedError
-from dialog_engine.facades.openai_request import check_json, must_call, storable
+from dialog_engine.facades.openai.request import check_json, must_call, storable
 from dialog_engine.model import ClientTool
 from dialog_engine.tool_calls.client_tools import MAX_TOOLS
 from plugins_contract.choice import MAX_ENTRIES, MAX_ENTRY_CHARS, ToolChoice

@@ -9,7 +9,7 @@ import msgspec
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
 from dialog_engine.chat.events import Batch, Cursor, Frame, encode
 from dialog_engine.chat.replay import replay_ended, replay_parked
-from dialog_engine.facades.responses_encoder import Form, ResponseEncoder
+from dialog_engine.facades.responses.encoder import Form, ResponseEncoder
 from dialog_engine.http.plain import RUNNING, WaitsFor
 from dialog_engine.model import TurnEvent
 

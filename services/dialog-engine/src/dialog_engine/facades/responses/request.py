@@ -11,10 +11,10 @@ import msgspec
 
 from dialog_engine.chat.requests import MAX_NAME, SessionName
 from dialog_engine.facades.images import RefusedError, check_number
-from dialog_engine.facades.openai_request import check_json, check_parallel, decoded, storable, within
-from dialog_engine.facades.responses_ids import CONVERSATION, RESPONSE, Named, named
-from dialog_engine.facades.responses_input import Answer, InputReader, Item, Result
-from dialog_engine.facades.responses_tools import Wanted, said_tools, wanted_tools
+from dialog_engine.facades.openai.request import check_json, check_parallel, decoded, storable, within
+from dialog_engine.facades.responses.ids import CONVERSATION, RESPONSE, Named, named
+from dialog_engine.facades.responses.input import Answer, InputReader, Item, Result
+from dialog_engine.facades.responses.tools import Wanted, said_tools, wanted_tools
 from dialog_engine.model import Brought, ClientMessage, Sampling
 
 PROTOCOL = "responses"

@@ -1,0 +1,1 @@
+"""The Vercel AI SDK: its stream of parts, and the routes that its transport uses."""

@@ -1,0 +1,1 @@
+"""Responses of OpenAI's API: a response is a part of a turn."""
