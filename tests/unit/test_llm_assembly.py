@@ -178,7 +178,7 @@ def test_an_answer_that_is_not_streamed_is_read_all_the_same() -> None:
     assert whole.feed_whole(json.dumps(answer).encode()) + whole.finish() == [
         TextDelta("Let me see."),
         ToolCallEvent("toolu_1", "weather", '{"city":"Oslo"}'),
-        StreamEnd(FinishReason.TOOL_CALLS, Usage(7, 3)),
+        StreamEnd(FinishReason.TOOL_CALLS, Usage(7, 3, cached_tokens=2)),
     ]
 
 
