@@ -1,5 +1,6 @@
 """Versions of a question and of its answer in the page: edited, asked again, and shown in every tab."""
 
+import pytest
 from playwright.sync_api import expect
 
 from plugins_contract.errors import ErrorCode
@@ -9,8 +10,13 @@ from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Wait, answer, message, text
 from tests.marks import exhaustive, promise
 
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
-@promise("every tab shows the version of a question that was chosen, through reloads and engines that end")
+
+@promise(
+    "every tab shows the version of a question that was chosen, through reloads and engines that end",
+    only_in_test_all="needs a browser",
+)
 def test_a_question_is_edited_and_every_tab_shows_the_version_that_was_chosen(
     chat: ChatPage, second: ChatPage, engine: ScriptedEngine
 ) -> None:
@@ -39,7 +45,6 @@ def test_a_question_is_edited_and_every_tab_shows_the_version_that_was_chosen(
         expect(tab.questions).to_have_text(["eins"])
 
 
-@exhaustive("needs a browser: the first test of this file is in make test")
 @promise("every tab shows the version of a question that was chosen, through reloads and engines that end")
 def test_another_answer_is_asked_for_with_the_calls_that_stay_and_goes_on_at_the_next_engine(
     chat: ChatPage, engine: ScriptedEngine
@@ -69,7 +74,6 @@ def test_another_answer_is_asked_for_with_the_calls_that_stay_and_goes_on_at_the
     expect(chat.page.get_by_test_id("versions")).to_contain_text("2/2")
 
 
-@exhaustive("needs a browser: the first test of this file is in make test")
 @promise("every tab shows the version of a question that was chosen, through reloads and engines that end")
 def test_another_version_is_shown_while_an_answer_is_written_which_goes_on(
     chat: ChatPage, engine: ScriptedEngine
@@ -94,7 +98,6 @@ def test_another_version_is_shown_while_an_answer_is_written_which_goes_on(
     chat.expect_idle()
 
 
-@exhaustive("needs a browser: the first test of this file is in make test")
 @promise("every tab shows the version of a question that was chosen, through reloads and engines that end")
 def test_a_version_that_is_asked_for_during_an_answer_waits_for_its_end_and_its_text_outlives_a_reload(
     chat: ChatPage, engine: ScriptedEngine
@@ -128,7 +131,6 @@ def test_a_version_that_is_asked_for_during_an_answer_waits_for_its_end_and_its_
     expect(chat.answers).to_have_text(["One.", "Two."])
 
 
-@exhaustive("needs a browser: the first test of this file is in make test")
 def test_the_text_of_a_message_that_is_edited_goes_with_its_box(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts |= {"one": answer("One.")}
     chat.open()

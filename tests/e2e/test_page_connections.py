@@ -33,8 +33,7 @@ def unavailable(route: Route) -> None:
     route.fulfill(status=503, content_type="application/problem+json", body='{"code": "UNAVAILABLE"}')
 
 
-@promise("a dropped stream goes on where it stopped")
-@smoke
+@promise("a dropped stream goes on where it stopped", only_in_test_all="needs a browser")
 def test_a_dropped_stream_resumes_where_it_stopped(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [
         *text("one ", "two "),
@@ -160,8 +159,7 @@ def test_a_reload_during_an_answer_follows_it_again(chat: ChatPage, engine: Scri
     expect(chat.cards).to_have_count(1)
 
 
-@promise("the page resumes without an error, a flicker or a duplicate")
-@smoke
+@promise("the page resumes without an error, a flicker or a duplicate", only_in_test_all="needs a browser")
 def test_items_of_a_reset_are_shown_once_and_keep_their_state(chat: ChatPage, engine: ScriptedEngine) -> None:
     first, second, lost = Call("demo__first"), Call("demo__second"), Call("demo__lost")
     engine.scripts["go"] = [
@@ -214,8 +212,7 @@ def test_a_reconnect_hint_of_the_server_is_followed_silently(chat: ChatPage, eng
     assert set(chat.reconnects) <= {"1-2", "1-3"}  # "two " may come with the hint
 
 
-@promise("several tabs watch one turn")
-@smoke
+@promise("several tabs watch one turn", only_in_test_all="needs a browser")
 def test_two_tabs_follow_one_turn_and_either_can_stop_it(
     chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, watch: Watch
 ) -> None:
@@ -296,8 +293,7 @@ def test_twelve_tabs_leave_connections_for_what_a_person_does(
     tabs[-1].page.close()
 
 
-@promise("the page says when no tools are there")
-@smoke
+@promise("the page says when no tools are there", only_in_test_all="needs a browser")
 def test_the_page_says_that_no_tools_are_available(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.has_tools = False
     chat.open()

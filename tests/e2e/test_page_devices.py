@@ -160,7 +160,10 @@ def test_a_call_that_its_client_runs_is_shown_through_a_reload_and_the_kill_of_i
     chat.expect_idle()
 
 
-@promise("messages that wait are shown by every tab and kept through a reload and the end of the engine")
+@promise(
+    "messages that wait are shown by every tab and kept through a reload and the end of the engine",
+    only_in_test_all="needs a browser",
+)
 @promise("the page survives a reload in the middle of an answer")
 def test_twenty_messages_that_wait_are_sent_once_each_though_their_engine_is_killed(
     chat: ChatPage, site: Site, browser: Browser

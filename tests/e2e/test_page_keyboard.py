@@ -7,7 +7,7 @@ from plugins_contract.catalog import ApprovalPolicy
 from tests.e2e.chat_page import ChatPage, press
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Wait, answer, text
-from tests.marks import exhaustive, promise, smoke
+from tests.marks import exhaustive, promise
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
@@ -16,8 +16,7 @@ SECRET = "a-secret-of-32-characters-at-least"
 FOCUSED = "document.activeElement.dataset.testid || document.activeElement.id || document.activeElement.tagName"
 
 
-@promise("the page works by keyboard, screen reader, in the dark and on a phone")
-@smoke
+@promise("the page works by keyboard, screen reader, in the dark and on a phone", only_in_test_all="needs a browser")
 def test_everything_can_be_done_with_the_keyboard(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.store("About outboxes", ("How?", "Like this."))
     keyboard = chat.page.keyboard

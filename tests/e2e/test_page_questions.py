@@ -9,7 +9,7 @@ from playwright.sync_api import BrowserContext, Locator, expect
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Script, answer
-from tests.marks import exhaustive, promise, smoke
+from tests.marks import exhaustive, promise
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
@@ -69,8 +69,10 @@ def again(chat: ChatPage, context: BrowserContext, watch: Watch) -> ChatPage:
     return other
 
 
-@promise("a server's form is filled in on the page, which says at its field what does not fit")
-@smoke
+@promise(
+    "a server's form is filled in on the page, which says at its field what does not fit",
+    only_in_test_all="needs a browser",
+)
 def test_a_form_has_every_kind_of_field_and_its_own_validation(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = booked(message="When to <b>Bonn</b>?\u202e", form=FORM)
     part = chat.page.get_by_test_id
@@ -192,8 +194,10 @@ def test_nobody_answers_in_time(chat: ChatPage, engine: ScriptedEngine) -> None:
         chat.page.reload()
 
 
-@promise("an address that a server names is opened by its person's click only, after its host was shown")
-@smoke
+@promise(
+    "an address that a server names is opened by its person's click only, after its host was shown",
+    only_in_test_all="needs a browser",
+)
 def test_an_address_is_shown_with_its_host_and_opened_by_a_click_only(
     chat: ChatPage, engine: ScriptedEngine, context: BrowserContext
 ) -> None:

@@ -2,12 +2,15 @@
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Wait, answer, message, text
 from tests.marks import exhaustive, promise
+
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
 
 @promise("messages that wait are shown by every tab and kept through a reload and the end of the engine")
@@ -57,7 +60,6 @@ def test_every_tab_shows_what_waits_and_may_change_it_through_reloads_and_a_rest
         tab.expect_idle()
 
 
-@exhaustive("needs a browser: the other test is in make test")
 @promise("messages that wait are shown by every tab and kept through a reload and the end of the engine")
 def test_after_a_stop_a_message_is_held_until_it_is_sent(
     chat: ChatPage, second: ChatPage, engine: ScriptedEngine

@@ -9,7 +9,7 @@ from playwright.sync_api import BrowserContext, expect
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Wait, answer
-from tests.marks import exhaustive, promise, smoke
+from tests.marks import exhaustive, promise
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
@@ -26,8 +26,7 @@ def asked(chat: ChatPage) -> list[str]:
     return [f"{method} {re.sub(r'[0-9a-f-]{36}', '*', path)}" for method, path in paths]
 
 
-@promise("a turn of the page is one request, as with curl")
-@smoke
+@promise("a turn of the page is one request, as with curl", only_in_test_all="needs a browser")
 def test_a_turn_is_one_request_and_lists_are_not_asked_for_again(
     chat: ChatPage, context: BrowserContext, watch: Watch, engine: ScriptedEngine
 ) -> None:

@@ -209,10 +209,6 @@ def _anthropic(number: int) -> None:
     _stream(AnthropicDecoder("m", ErrorClassifier()), [*events, end])
 
 
-def _calls(number: int) -> list[dict[str, Any]]:
-    return [{"tool_calls": [{"function": {"name": "a", "arguments": "{}"}}]} for _ in range(number)]
-
-
 def _history(number: int) -> tuple[Message, ...]:
     """Calls that all have the same id, as some providers send them."""
     said: list[Message] = [SystemMessage("s"), UserMessage("Go!")]
@@ -357,7 +353,6 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[str | tuple[str,
     "whether arguments are complete": (is_complete, MAX_REPLY, (("{", "", "}"), ("\n", "{}", "}"))),
     "a payload of a provider": (lambda text: decode(text.encode(), msgspec.json.Decoder(Chunk), Chunk), MAX_REPLY,
         (("1,", '{"choices":[', "{}]}"),)),
-    "calls without ids": (_openai, 10_000, (_calls,)),
     "deltas of a provider": (_assemble, 10_000, _DELTAS),
     "calls with one id": (_anthropic, 10_000, (lambda size: size,)),
     "an error of a provider": (lambda text: ErrorClassifier("secret").from_response(400, text, {}), MAX_REPLY,
