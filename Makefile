@@ -43,8 +43,8 @@ upgrade: ## the Compose project to this version, one container at a time; BACK=F
 # Tests start hundreds of Python processes: without compiled bytecode each of them costs a second of CPU time more.
 test test-all chaos: export PYTHONDONTWRITEBYTECODE :=
 
-# Much of the time tests wait for processes: two test processes for each core. One that crashes fails the run.
-PROCESSES ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+# Much of the time tests wait for processes: three test processes for each core. One that crashes fails the run.
+PROCESSES ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 PYTEST = $(BIN)/pytest -n $(PROCESSES) --max-worker-restart=0 --no-loadscope-reorder
 
 test: sync ## the tests of every promise, in minutes; ARGS="tests/unit -k name" for some, PYTHON=3.13 on another Python
