@@ -268,7 +268,7 @@ class RestartMachine(RuleBasedStateMachine):
 @promise("a once call that an earlier server of Redis may have started is not started at the next one")
 @pytest.mark.timeout(600)
 @pytest.mark.every_redis
-@pytest.mark.parametrize("examples", [50, pytest.param(500, marks=exhaustive("many more orders"))])
+@pytest.mark.parametrize("examples", [20, pytest.param(500, marks=exhaustive("many more orders"))])
 def test_no_order_of_restarts_runs_a_once_call_twice_or_costs_one_that_was_in_flight(
     redis_url: str, examples: int
 ) -> None:

@@ -25,7 +25,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from tests.fuzz.facade_bodies import ACCEPTED, ITEM, MODEL
 from tests.fuzz.limits import TIMES
 from tests.integration.engines import Engine, Model, running_engine, settings
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 
 pytestmark = [
     # The engine runs in this process and uses `random`, while Hypothesis makes requests in a thread.
@@ -130,7 +130,10 @@ async def serving(redis_url: str, folder: Path) -> AsyncGenerator[Api]:
             yield Api(engine, [found.ok() for found in schema.get_all_operations()])
 
 
-@promise("every answer of the API is one that its OpenAPI document names")
+@exhaustive("hundreds of requests that it makes up")
+@promise(
+    "every answer of the API is one that its OpenAPI document names", only_in_test_all="takes ten seconds of a core"
+)
 async def test_every_operation_answers_as_the_document_says(tmp_path: Path, redis_url: str) -> None:
     counts = Counter[str]()
     async with serving(redis_url, tmp_path) as served:
