@@ -171,11 +171,6 @@ def _stream(decoder: OpenAIDecoder | AnthropicDecoder, payloads: Sequence[dict[s
     decoder.finish()
 
 
-def _openai(deltas: Sequence[dict[str, Any]]) -> None:
-    chunks = [{"choices": [{"delta": delta}]} for delta in deltas]
-    _stream(OpenAIDecoder(ErrorClassifier()), [*chunks, {"choices": [{"finish_reason": "stop"}]}])
-
-
 def _part(arguments: str, name: str | None = None, call_id: str | None = None, index: int | None = 0) -> Delta:
     return Delta(tool_calls=[CallDelta(index, call_id, FunctionDelta(name, arguments))])
 
