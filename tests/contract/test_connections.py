@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import anyio
 import pytest
+import uvloop
 from redis.exceptions import ResponseError
 
 from callstream_runtime.connections import LONGEST_BLOCK, blocking_client, command_client, thread_client
@@ -58,6 +59,32 @@ async def test_a_closed_client_says_so_and_does_not_connect_again(redis_url: str
         *["ConnectionError: the client was closed"] * 2,
         "the client was closed",
     ]
+
+
+def test_a_command_for_a_connection_that_was_just_closed_fails_alone() -> None:
+    """uvloop, which the processes run on, raises an error at a write to a connection whose end it is about to report."""
+    errors: list[Any] = []
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while b"PING" not in (sent := await reader.read(65_536)) and sent:
+            writer.write(b"%0\r\n" if b"HELLO" in sent else b"+OK\r\n")
+        writer.write(b"+PONG\r\n")
+        writer.close()
+
+    async def ask() -> list[Any]:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
+        address = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+        asked: list[asyncio.Future[Any]] = []
+        async with server, command_client(address) as client:
+            for _ in range(1_000):  # one in each turn of the loop, whenever the connection closes
+                asked.append(asyncio.ensure_future(client.ping()))
+                await asyncio.sleep(0)
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+    answers = uvloop.run(ask())
+    assert {type(answer) for answer in answers} == {bool, RedisUnavailable}
+    assert errors == []
 
 
 async def test_a_read_may_block_for_longer_than_a_command_may_take(redis_url: str) -> None:

@@ -198,7 +198,8 @@ class _Link(asyncio.Protocol):
         self.closed.set()
 
     def _flush(self) -> None:
-        self._stream.transport.write(b"".join(self._unsent))
+        if not self._stream.transport.is_closing():  # else `connection_lost` follows, and all commands fail there
+            self._stream.transport.write(b"".join(self._unsent))
         self._unsent.clear()
 
     def _answer(self, reply: Any) -> None:
