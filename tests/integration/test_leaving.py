@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from redis import Redis as SyncRedis
 
-from dialog_engine.chat.leaving import LeavingTimes, LeftTurns, Readers, Watch
+from dialog_engine.chat.events import Readers
+from dialog_engine.chat.leaving import LeavingTimes, LeftTurns, Watch
 from dialog_engine.http.bodies import LeavingRule
 from dialog_engine.model import Leaving, Turn
 from dialog_engine.wiring.times import EngineTimes

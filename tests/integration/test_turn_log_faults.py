@@ -13,8 +13,7 @@ import pytest
 
 from callstream_runtime.connections import command_client
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
-from dialog_engine.chat.events import REBUILT_EPOCH, START, Batch, Cursor
-from dialog_engine.chat.leaving import Readers
+from dialog_engine.chat.events import REBUILT_EPOCH, START, Batch, Cursor, Readers
 from dialog_engine.chat.replay import replay
 from dialog_engine.event_log.stored_logs import LogStore
 from dialog_engine.event_log.turn_log import LiveLog, LogTimes

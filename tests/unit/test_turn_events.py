@@ -7,8 +7,7 @@ from typing import Any, cast
 import pytest
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, TurnRecord
-from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
-from dialog_engine.chat.leaving import Readers
+from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, Readers, TurnFrames
 from dialog_engine.http import sse
 from dialog_engine.http.services import Services
 from dialog_engine.http.streams import Streams, StreamTimes

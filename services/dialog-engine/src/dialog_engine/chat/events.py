@@ -1,7 +1,10 @@
 """The events of a turn as clients get them: their names and JSON, frames with ids, and cursors to resume from."""
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import msgspec
@@ -202,3 +205,56 @@ class TurnFrames(Protocol):
     def running(self, turn_id: str) -> Turn | None:
         """The turn, while this engine writes its log; None after its last event."""
         ...
+
+
+GOES_ON_SECONDS = 2.0
+"""How long it takes at most, as a rule, until some engine goes on with a turn whose calls were answered."""
+
+
+class Readers:
+    """Who reads which turns at this engine, and which messages that wait to become one."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._of: Counter[str] = Counter()
+        self._left: dict[str, float] = {}
+        """When the last reader of a turn has left, in seconds of the clock."""
+        self.messages: dict[str, Turn] = {}
+        """Messages that were sent or read here, and may be left while they wait."""
+
+    def read_since(self, turn_id: str, when: float) -> bool:
+        """Whether a client reads the turn, or has read it since then."""
+        return turn_id in self._of or self._left.get(turn_id, when) > when
+
+    def answers(self, turn_id: str) -> None:
+        """A client answers what the turn waits for, and reads on: it counts as a reader until the turn goes on."""
+        self._left[turn_id] = self._clock() + GOES_ON_SECONDS
+
+    def forget(self, before: float) -> None:
+        """Forget the readers that have left before that."""
+        self._left = {turn_id: when for turn_id, when in self._left.items() if when >= before}
+
+    def expect(self, message: Turn) -> None:
+        """This engine withdraws the message when it is left, where its request asks for that."""
+        if message.leaving:
+            self.messages[message.turn_id] = message
+
+    @contextmanager
+    def reading_message(self, message: Turn) -> Generator[None]:
+        """A client waits for the beginning of the turn for as long as the block; it has left when the block fails."""
+        self.expect(message)
+        with self.reading(message.turn_id):
+            yield
+        self.messages.pop(message.turn_id, None)
+
+    @contextmanager
+    def reading(self, turn_id: str) -> Generator[None]:
+        """A client reads the events of the turn for as long as the block."""
+        self._of[turn_id] += 1
+        try:
+            yield
+        finally:
+            self._of[turn_id] -= 1
+            if not self._of[turn_id]:
+                del self._of[turn_id]
+                self._left[turn_id] = max(self._clock(), self._left.get(turn_id, 0))

@@ -10,13 +10,13 @@ and cancels nothing.
 import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import turn_ids
+from dialog_engine.chat.events import Readers
 from dialog_engine.chat.ports import Control
 from dialog_engine.chat.running_turn import RunningTurn
 from dialog_engine.chat.turns import RunningTurns
@@ -27,57 +27,6 @@ log = logging.getLogger(__name__)
 
 KEPT_LOOKS = 3
 """For how many looks it is known that a reader was there: until other engines have asked for it."""
-GOES_ON_SECONDS = 2.0
-"""How long it takes at most, as a rule, until some engine goes on with a turn whose calls were answered."""
-
-
-class Readers:
-    """Who reads which turns at this engine, and which messages that wait to become one."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._of: Counter[str] = Counter()
-        self._left: dict[str, float] = {}
-        """When the last reader of a turn has left, in seconds of the clock."""
-        self.messages: dict[str, Turn] = {}
-        """Messages that were sent or read here, and may be left while they wait."""
-
-    def read_since(self, turn_id: str, when: float) -> bool:
-        """Whether a client reads the turn, or has read it since then."""
-        return turn_id in self._of or self._left.get(turn_id, when) > when
-
-    def answers(self, turn_id: str) -> None:
-        """A client answers what the turn waits for, and reads on: it counts as a reader until the turn goes on."""
-        self._left[turn_id] = self._clock() + GOES_ON_SECONDS
-
-    def forget(self, before: float) -> None:
-        """Forget the readers that have left before that."""
-        self._left = {turn_id: when for turn_id, when in self._left.items() if when >= before}
-
-    def expect(self, message: Turn) -> None:
-        """This engine withdraws the message when it is left, where its request asks for that."""
-        if message.leaving:
-            self.messages[message.turn_id] = message
-
-    @contextmanager
-    def reading_message(self, message: Turn) -> Generator[None]:
-        """A client waits for the beginning of the turn for as long as the block; it has left when the block fails."""
-        self.expect(message)
-        with self.reading(message.turn_id):
-            yield
-        self.messages.pop(message.turn_id, None)
-
-    @contextmanager
-    def reading(self, turn_id: str) -> Generator[None]:
-        """A client reads the events of the turn for as long as the block."""
-        self._of[turn_id] += 1
-        try:
-            yield
-        finally:
-            self._of[turn_id] -= 1
-            if not self._of[turn_id]:
-                del self._of[turn_id]
-                self._left[turn_id] = max(self._clock(), self._left.get(turn_id, 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from dialog_engine.chat.archive import Archive, AskedResponses, Sessions
 from dialog_engine.chat.audit import AuditLog
 from dialog_engine.chat.client_calls import ClientCalls
 from dialog_engine.chat.conversations import Conversations
-from dialog_engine.chat.events import TurnFrames
-from dialog_engine.chat.leaving import Readers
+from dialog_engine.chat.events import Readers, TurnFrames
 from dialog_engine.chat.parked import ParkedTurns
 from dialog_engine.chat.questions import Questions
 from dialog_engine.chat.requests import SentRequests

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent, AuditLog
+from dialog_engine.chat.events import Readers
 from dialog_engine.chat.held_questions import HeldQuestions
 from dialog_engine.chat.history import Memory
-from dialog_engine.chat.leaving import LeftTurns, Readers
+from dialog_engine.chat.leaving import LeftTurns
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.parked import ParkedTurns
