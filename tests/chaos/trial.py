@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
+from plugins_mcp.dead_consumers import CleanupTimes
 from tests.chaos.behind_proxies import Proxies, behind_proxies
 from tests.chaos.cluster import Cluster
 from tests.chaos.followed import disagreements
@@ -28,6 +29,8 @@ from tests.support.waiting import comes, wait_until_blocking
 
 SETTLE_SECONDS = 60.0
 RUNNING_SECONDS = 20.0
+MISSED_SECONDS = CleanupTimes().silent + 2 * CleanupTimes().every
+"""How long a dead worker may still be missed by a server of Redis that takes over: see `Trial.restart_redis`."""
 WAKING_SECONDS = 3.0
 """How long after it goes on a worker may still be taken for one that is gone."""
 L = TypeVar("L")
@@ -57,6 +60,8 @@ class Trial:
     stopped: set[str] = field(default_factory=set[str])
     """The turns that their users have stopped: what became of their calls is right."""
     hits: list[Hit] = field(default_factory=list[Hit])
+    restarts: list[float] = field(default_factory=list[float])
+    """When Redis was killed, in Unix time in milliseconds."""
     away: list[Away] = field(default_factory=list[Away])
     figures: Figures = field(default_factory=dict[str, float | int | str])
     findings: list[Finding] = field(default_factory=list[Finding])
@@ -118,6 +123,14 @@ class Trial:
         self.away.append(Away(self.cluster.workers[port].pid, time.monotonic()))
         self.cluster.end_worker(port)
 
+    def restart_redis(self, away_seconds: float) -> None:
+        """Kill Redis, and start it again. What was not started by then is `unknown`, where a worker that died shortly
+        before cannot report at the next server: for that server it may have been started there."""
+        self.restarts.append(time.time() * 1000)
+        self.cluster.redis.kill()
+        time.sleep(away_seconds)
+        self.cluster.redis.start()
+
     def check_agreement(self, engines: Collection[int] = ()) -> None:
         """Note which sessions the engines, or those at these ports, tell differently when all is over."""
         sessions = [session_id for (session_id,) in self.cluster.store.rows("SELECT session_id FROM sessions")]
@@ -156,9 +169,22 @@ class Trial:
             if call.outcome in NOT_RUN - {CallState.DEAD}:
                 what = f"a call is {call.outcome} ({call.error}) though its tool never fails"
                 yield Finding("I1", what, call.correlation_id)
-            elif call.outcome in (CallState.UNKNOWN, CallState.DEAD) and call.correlation_id not in struck:
+            elif call.outcome in (CallState.UNKNOWN, CallState.DEAD) and not (
+                call.correlation_id in struck or self._in_doubt(call)
+            ):
                 what = f"a call is {call.outcome} whose worker was not struck while it ran"
                 yield Finding("I1", what, call.correlation_id)
+
+    def _in_doubt(self, call: Call) -> bool:
+        """Whether no worker has started the call when Redis was restarted, and a dead one was missed then."""
+        return (
+            call.entry is not None
+            and not call.entry.starts
+            and any(
+                call.created_ms <= at and any(0 < at - hit.at_ms < MISSED_SECONDS * 1000 for hit in self.hits)
+                for at in self.restarts
+            )
+        )
 
     def _left_behind(self) -> list[Finding]:
         return [Finding("keys", "a key has no TTL", name) for name in leaked_keys(self.cluster.redis.url)]

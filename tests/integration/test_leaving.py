@@ -106,6 +106,12 @@ def running_here(turn: Turn) -> SimpleNamespace:
     return SimpleNamespace(turn=turn, waits_for_user=False, is_adopted=False, runs_since=0.0)
 
 
+class OpenTurns(list[SimpleNamespace]):
+    """The turns of an engine that does not shut down."""
+
+    queue = SimpleNamespace(closed=False)
+
+
 async def ends(turn_id: str) -> bool:
     return bool(turn_id)
 
@@ -163,7 +169,7 @@ async def test_a_later_request_may_say_that_the_turn_goes_on() -> None:
     turn, asked, control = Turn("turn", "session", "ada", leaving=Leaving(0)), list[str](), Asking()
     running, stopped = running_here(turn), asyncio.Event()
     running.stop = stopped.set
-    turns: Any = [running]
+    turns: Any = OpenTurns([running])
 
     async def ends_at_last(turn_id: str) -> bool:
         asked.append(turn_id)
@@ -416,11 +422,12 @@ async def test_the_request_that_goes_on_with_a_response_decides_whether_it_is_in
 
 
 async def resumed_unread(start: Start, model: Model, then: Callable[[Engine, str], Awaitable[None]]) -> None:
-    """A turn whose engine is started again, and that nobody reads since: `then` is what becomes of it."""
+    """A turn whose reader leaves as its engine is ended, which takes longer than the grace, and that nobody reads when
+    that is started again: `then` is what becomes of it."""
     model.held.clear()
-    async with start() as engine:
+    async with start(shutdown_grace_seconds=3 * GRACE) as engine:
         turn_id, leave = await begin(engine, CANCEL)
-    await leave()
+        await leave()
     async with start() as engine:
         await then(engine, turn_id)
 

@@ -169,12 +169,16 @@ async def test_a_client_that_leaves_cancels_nothing_and_frees_its_place(start: S
         asked = asyncio.create_task(ask(engine))
         await wait_until(lambda: len(model.asked) == 1)
         assert (await ask(engine))[0] == 429
+
+        async def sessions() -> list[dict[str, Any]]:
+            return (await engine.client.get("/v1/sessions")).json()["sessions"]
+
+        begun: list[Any] = await wait_until(sessions, what="the commit, beside which the model is asked")
         asked.cancel()
+        turn_id = begun[0]["runningTurnId"] or begun[0]["leafTurnId"]
 
         async def place_is_free() -> bool:
-            [session] = (await engine.client.get("/v1/sessions")).json()["sessions"]
-            path = f"/v1/turns/{session['runningTurnId'] or session['leafTurnId']}/events"
-            async with engine.client.stream("GET", path) as stream:
+            async with engine.client.stream("GET", f"/v1/turns/{turn_id}/events") as stream:
                 return stream.status_code == 200
 
         await wait_until(place_is_free)

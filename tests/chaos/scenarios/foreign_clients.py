@@ -102,16 +102,11 @@ def _break(under_fire: Trial, ends_at: float, every: float, all_seen: Callable[[
         under_fire.kill_worker(next(iter(cluster.workers)))
         cluster.start_worker(wait=False)
 
-    def kill_redis() -> None:
-        cluster.redis.kill()
-        time.sleep(AWAY_SECONDS)
-        cluster.redis.start()
-
     faults = {
         "engines killed": lambda: cluster.restart_engine(signal.SIGKILL),
         "engines ended in good order": lambda: cluster.restart_engine(signal.SIGTERM),
         "workers killed": kill_a_worker,
-        "Redis killed": kill_redis,
+        "Redis killed": lambda: under_fire.restart_redis(AWAY_SECONDS),
     }
     for name in cycle(faults):
         time.sleep(every)

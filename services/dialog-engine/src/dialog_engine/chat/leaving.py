@@ -131,7 +131,12 @@ class LeftTurns:
         return left
 
     async def _end(self, left: Turn) -> None:
-        """Cancel the turn, unless a later request that went on with it has said otherwise, or withdraw its message."""
+        """Cancel the turn, unless a later request that went on with it has said otherwise, or withdraw its message.
+
+        Not while this engine shuts down: its readers are sent to others, and the grace begins again there.
+        """
+        if self._turns.queue.closed:
+            return
         running = next((each for each in self._turns if each.turn is left), None)
         try:
             if running is None:
@@ -146,8 +151,6 @@ class LeftTurns:
 
     async def _withdraw(self, message: Turn) -> None:
         """Withdraw a message, unless its turn has begun: the engine that runs it watches it from its beginning."""
-        if self._turns.queue.closed:
-            return  # its readers are sent to other engines
         with suppress(TurnStartedError, TurnNotFoundError):
             session_id = await self._turns.queue.withdraw(message.subject, message.turn_id)
             log.info("a message is withdrawn: nobody waits for its turn any more", extra=turn_ids(message))
