@@ -160,9 +160,11 @@ class Responses:
         if is_marked or response.skipped:
             return
         asked.compared += 1
-        last_epoch = max(numbers) >> EPOCH_SHIFT
+        last_epoch, mine_ended = max(numbers) >> EPOCH_SHIFT, max(response.events) >> EPOCH_SHIFT
         for number in sorted(numbers):
             mine, theirs = response.events.get(number), whole.events.get(number)
-            was_lost = theirs is None and number >> EPOCH_SHIFT < last_epoch  # with the engine that had sent it
-            if mine != theirs and not was_lost:
+            epoch = number >> EPOCH_SHIFT
+            was_lost = theirs is None and epoch < last_epoch  # with the engine that had sent it
+            is_again = mine is None and epoch > mine_ended  # the end of the response was lost like that
+            if mine != theirs and not was_lost and not is_again:
                 asked.mistakes.append(f"event {number} of {response.id} is {mine}, for another reader {theirs}")

@@ -23,7 +23,7 @@ from dialog_engine.model import (
     WaitingForUser,
 )
 from dialog_engine.storage.open_calls import SqlOpenCalls
-from dialog_engine.tool_calls.values import Approve, Refuse
+from dialog_engine.tool_calls.values import Approve, Given, Refuse
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.outcomes import ToolOutcome
 from tests.marks import promise
@@ -191,9 +191,49 @@ async def test_a_decision_while_the_turn_is_resumed_is_followed(
         await engine.restart()
         events = await engine.seen(turn)
 
+        assert approvals_of(events) == [ApprovalStatus.APPROVED]
         assert steps_of(events) == [ToolStatus.QUEUED, ToolStatus.RUNNING, ToolStatus.SUCCEEDED]
         assert len(engine.worker.executed) == 1
         assert done_of(events).reason is DoneReason.STOP
+
+
+@promise("destructive tools wait for approval, durably")
+async def test_every_decision_on_a_parked_turn_is_shown_though_only_the_first_gives_it_to_an_engine() -> None:
+    paths = [f"/{number}" for number in range(3)]
+    replies = asks(*(("files__delete", f'{{"path": "{path}"}}') for path in paths)), says("Done.")
+    async with a_stage(*replies, parks=True) as engine:
+        turn = await engine.turns.start("someone", None, "Delete them.")
+        await engine.until(turn, lambda event: isinstance(event, WaitingForUser))
+        asked = [event for event in await engine.seen(turn) if isinstance(event, ApprovalStep)]
+        first, second, third = asked
+        taken: list[tuple[Turn, Sequence[TurnEvent]]] = []
+
+        async def decide(step: ApprovalStep, given: Given) -> None:
+            stored = engine.store.asked(step.call.correlation_id)
+            assert stored
+            await engine.pending.decide(*stored, given, resume=lambda turn, unseen: taken.append((turn, unseen)))
+
+        async def goes_on() -> list[TurnEvent]:
+            turn, unseen = taken.pop()
+            assert len(unseen) == 1
+            engine.turns.run(turn, unseen=unseen)
+            return await engine.seen(turn)
+
+        await decide(first, approve(first))
+        await decide(second, Refuse())
+        events = await goes_on()
+        assert isinstance(events[-1], WaitingForUser)
+        await decide(third, approve(third))
+        events += await goes_on()
+
+    decided = [(event.call, event.status) for event in events if isinstance(event, ApprovalStep)]
+    assert decided == [
+        (first.call, ApprovalStatus.APPROVED),
+        (second.call, ApprovalStatus.REFUSED),
+        (third.call, ApprovalStatus.APPROVED),
+    ]
+    ended = [event.call for event in events if isinstance(event, ToolStep) and event.status.final]
+    assert ended == [second.call, first.call, third.call]
 
 
 async def test_after_a_tool_has_changed_only_the_new_question_can_be_approved() -> None:

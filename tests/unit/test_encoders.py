@@ -1,5 +1,6 @@
 """Every encoder, over random logs: what holds for each protocol, whoever reads a turn, where and when."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -106,14 +107,20 @@ async def batched(frames: Sequence[Frame], size: int) -> AsyncGenerator[Batch]:
         yield frames[place : place + size]
 
 
-async def read(spoken: Spoken, frames: Sequence[Frame], after: int, size: int) -> bytes:
-    """What a reader gets that has the outputs up to a number, through all requests for the turn."""
+def read(spoken: Spoken, frames: Sequence[Frame], after: int, size: int) -> bytes:
+    """What a reader gets that has the outputs up to a number, through all requests for the turn.
+
+    Hypothesis ends an example with an exception of its own, which must not pass through the task of an async test.
+    """
 
     async def again() -> AsyncGenerator[Batch]:
         raise AssertionError("the log is read once")
 
-    part = Part(after, beyond=Cursor.parse(frames[-1].id))
-    return b"".join([data async for data in outputs(batched(frames, size), spoken.encoder, part, again)])
+    async def data() -> bytes:
+        part = Part(after, beyond=Cursor.parse(frames[-1].id))
+        return b"".join([data async for data in outputs(batched(frames, size), spoken.encoder, part, again)])
+
+    return asyncio.run(data())
 
 
 @promise("what another protocol's client gets of a turn is the same at every engine, live and replayed")
@@ -135,19 +142,19 @@ def test_numbers_rise_in_each_epoch_and_the_official_types_accept_the_outputs(sp
 @each_protocol
 @with_time
 @given(turn=random_turns(), size=st.integers(1, 9), data=st.data())
-async def test_a_reader_from_any_position_gets_the_same_rest(
+def test_a_reader_from_any_position_gets_the_same_rest(
     spoken: Spoken, turn: RandomTurn, size: int, data: st.DataObject
 ) -> None:
     every = encoded(spoken, turn.frames)
     place = data.draw(st.integers(0, len(every) - 1))
-    assert await read(spoken, turn.frames, every[place].number, size) == _data(every[place + 1 :])
+    assert read(spoken, turn.frames, every[place].number, size) == _data(every[place + 1 :])
 
 
 @promise("what another protocol's client gets of a turn is the same at every engine, live and replayed")
 @each_protocol
 @with_time
 @given(turn=random_turns(), size=st.integers(1, 9), data=st.data())
-async def test_when_the_log_is_gone_a_message_is_one_delta_and_a_reader_of_the_log_gets_the_end(
+def test_when_the_log_is_gone_a_message_is_one_delta_and_a_reader_of_the_log_gets_the_end(
     spoken: Spoken, turn: RandomTurn, size: int, data: st.DataObject
 ) -> None:
     every = encoded(spoken, turn.rebuilt)
@@ -156,7 +163,7 @@ async def test_when_the_log_is_gone_a_message_is_one_delta_and_a_reader_of_the_l
     assert deltas == sum(map(bool, turn.texts)) if spoken.whole else deltas <= len(turn.texts)
     assert every[-1].number < 1 << 53, "exact in JavaScript"
     after = data.draw(st.sampled_from([output.number for output in encoded(spoken, turn.frames)]))
-    assert await read(spoken, turn.rebuilt, after, size) == _data([output for output in every if output.last])
+    assert read(spoken, turn.rebuilt, after, size) == _data([output for output in every if output.last])
     assert every[-1].last
 
 
@@ -164,7 +171,7 @@ async def test_when_the_log_is_gone_a_message_is_one_delta_and_a_reader_of_the_l
 @each_protocol
 @with_time
 @given(turn=random_turns(), data=st.data())
-async def test_what_only_one_reader_gets_has_numbers_that_no_other_reader_has(
+def test_what_only_one_reader_gets_has_numbers_that_no_other_reader_has(
     spoken: Spoken, turn: RandomTurn, data: st.DataObject
 ) -> None:
     """A log may be lost in the middle of its epoch, for a reader that is there just then."""
@@ -184,7 +191,7 @@ async def test_what_only_one_reader_gets_has_numbers_that_no_other_reader_has(
 @each_protocol
 @with_time
 @given(turn=random_turns())
-async def test_behind_a_part_of_a_parked_turn_that_was_rebuilt_comes_only_the_end_because_it_may_be_decided_since(
+def test_behind_a_part_of_a_parked_turn_that_was_rebuilt_comes_only_the_end_because_it_may_be_decided_since(
     spoken: Spoken, turn: RandomTurn
 ) -> None:
     frames = [structs.replace(frame, id=f"1-{REBUILT_SEQ + n}") for n, frame in enumerate(turn.rebuilt)]
@@ -196,7 +203,7 @@ async def test_behind_a_part_of_a_parked_turn_that_was_rebuilt_comes_only_the_en
 @each_protocol
 @with_time
 @given(turn=adopted_turns, data=st.data())
-async def test_a_reader_without_the_earlier_epochs_and_one_that_has_them_get_only_the_end_behind_each_other(
+def test_a_reader_without_the_earlier_epochs_and_one_that_has_them_get_only_the_end_behind_each_other(
     spoken: Spoken, turn: RandomTurn, data: st.DataObject
 ) -> None:
     whole = encoded(spoken, turn.frames)

@@ -1,5 +1,6 @@
 """Turns as responses of OpenAI's Responses API: `facades/responses/encoder.py`."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterable
 from functools import partial
@@ -59,7 +60,7 @@ def encoded_events(events: Iterable[TurnEvent]) -> tuple[list[Output], Response]
 @promise("what another protocol's client gets of a turn is the same at every engine, live and replayed")
 @settings(deadline=None)  # the package builds its types when they are first used
 @given(turn=random_turns(), size=st.integers(1, 9), data=st.data())
-async def test_the_responses_of_a_turn_have_all_that_is_stored_of_it_once(
+def test_the_responses_of_a_turn_have_all_that_is_stored_of_it_once(
     turn: RandomTurn, size: int, data: st.DataObject
 ) -> None:
     frames = turn.frames
@@ -75,7 +76,7 @@ async def test_the_responses_of_a_turn_have_all_that_is_stored_of_it_once(
         batches = (frames[at : at + size] for at in range(0, len(frames), size))
         encoder = partial(ResponseEncoder, Form(TURN, SAID, answered))
         part = Part(after=sent[place].number)
-        rest = b"".join([piece async for piece in outputs(_each(batches), encoder, part, _never)])
+        rest = asyncio.run(_joined(outputs(_each(batches), encoder, part, _never)))
         assert rest == b"".join(output.data for output in sent[place + 1 :])
         texts += response.output_text
         calls += [item.id for item in response.output if item.type == "mcp_call"]
@@ -95,6 +96,10 @@ async def test_the_responses_of_a_turn_have_all_that_is_stored_of_it_once(
     assert is_stopped or (responses > 1) == bool(turn.asked or turn.of_client), (
         "a response ends where its user or its client is asked"
     )
+
+
+async def _joined(pieces: AsyncGenerator[bytes]) -> bytes:
+    return b"".join([piece async for piece in pieces])
 
 
 async def _never() -> None:
@@ -194,16 +199,20 @@ def test_a_response_ends_where_an_approval_or_nothing_but_calls_of_the_client_is
     assert (response.status, response.usage is not None) == (status, status == "completed")
 
 
-def test_a_request_for_approval_that_is_decided_before_the_response_ends_is_not_in_its_output() -> None:
+@pytest.mark.parametrize("log_says_so", [True, False])
+def test_a_request_for_approval_that_is_decided_before_the_response_ends_is_not_in_its_output(
+    log_says_so: bool,
+) -> None:
     def step(kind: str, status: str, call: str, **more: Any) -> dict[str, Any]:
         return {"type": kind, "status": status, "correlationId": call, **CALL, **more}
 
     known = [step("approval", "approved", "k1", hash="h"), step("approval", "asked", "k2", arguments={}, hash="h")]
     frames = [
         frame(1, "reset", reason="adoption", events=[{"event": "control", "data": each} for each in known]),
-        frame(2, "control", **step("approval", "approved", "k2")),
-        frame(3, "control", **step("tool", "succeeded", "k2", result={"text": "2"})),
-        frame(4, "done", reason="stop", usage={"inputTokens": 1, "outputTokens": 1}, toolCalls=2, turnId=TURN),
+        *([frame(2, "control", **step("approval", "approved", "k2"))] if log_says_so else []),
+        frame(3, "control", **step("tool", "running", "k2")),
+        frame(4, "control", **step("tool", "succeeded", "k2", result={"text": "2"})),
+        frame(5, "done", reason="stop", usage={"inputTokens": 1, "outputTokens": 1}, toolCalls=2, turnId=TURN),
     ]
     sent, response = encoded(frames, "k1")
     assert any(b'"mcp_approval_request"' in each.data for each in sent)

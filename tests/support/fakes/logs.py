@@ -1,9 +1,10 @@
 """The logs of turns, in memory."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from dialog_engine.chat.ports import TurnLog, TurnLogs
-from dialog_engine.model import Done, Turn, TurnEvent
+from dialog_engine.model import Done, Turn, TurnEvent, WaitingForUser
 
 
 class MemoryLog(TurnLog):
@@ -31,8 +32,9 @@ class MemoryLogs(TurnLogs):
     def moved(self, turn: Turn) -> None:
         self.lives[turn.turn_id][-1].closed = True
 
-    async def continues(self, turn: Turn) -> bool:
-        return True
+    async def parked_calls(self, turn: Turn) -> Sequence[str] | None:
+        *_, last, _ = [MemoryLog(turn), *self.lives[turn.turn_id]]
+        return next((each.calls for each in reversed(last.events) if isinstance(each, WaitingForUser)), ())
 
     async def has_ended(self, turn: Turn) -> bool:
         *_, last, _ = [MemoryLog(turn), *self.lives[turn.turn_id]]

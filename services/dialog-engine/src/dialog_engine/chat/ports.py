@@ -290,8 +290,9 @@ class TurnLogs(Protocol):
         """The log of `turn` in its current epoch."""
         ...
 
-    async def continues(self, turn: Turn) -> bool:
-        """Whether the open log of `turn` goes on where it was parked: Redis has all that was seen until then."""
+    async def parked_calls(self, turn: Turn) -> Sequence[str] | None:
+        """The calls that readers of `turn` saw waiting when it was parked. None where its open log does not go on
+        there: Redis does not have all that was seen until then."""
         ...
 
     async def has_ended(self, turn: Turn) -> bool:

@@ -1,11 +1,12 @@
 """Rebuilds the events of a turn from what is stored of it. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, TurnRecord
 from dialog_engine.model import (
+    ApprovalStatus,
     ApprovalStep,
     AssistantMessage,
     Done,
@@ -81,6 +82,22 @@ def replay_parked(record: TurnRecord, messages: Sequence[MessageRecord], *, deci
     ids = tuple(each.call.correlation_id for each in calls)
     waiting = WaitingForUser(waits - by_client, questions, ids, by_client, record.usage)
     return [started, *replay(record.turn_id, messages, decided=decided), waiting]
+
+
+def since_parked(
+    unseen: Sequence[TurnEvent], waited: Collection[str], so_far: Reset, *, stopped: bool
+) -> Iterable[TurnEvent]:
+    """What readers have not seen of a turn that was parked because these calls `waited`: the `unseen` events, how the
+    other calls were answered since, and the end of the round, unless the turn is `stopped`."""
+    yield from unseen
+    known = {each.call.correlation_id for each in unseen if isinstance(each, (ToolStep, ApprovalStep))}
+    for each in so_far.events:
+        if isinstance(each, (ToolStep, ApprovalStep)) and each.call.correlation_id in waited:
+            is_answer = each.status.final if isinstance(each, ToolStep) else each.status is not ApprovalStatus.ASKED
+            if is_answer and each.call.correlation_id not in known:
+                yield each
+    if not stopped:
+        yield from (each for each in so_far.events[-1:] if isinstance(each, RoundComplete))
 
 
 def _of_client(record: CallRecord, round_number: int) -> list[ToolStep]:

@@ -11,6 +11,7 @@ from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import set_log_ids, turn_ids
 from dialog_engine.chat.ports import Credentials, Park, TurnLog, TurnLogs, Unseen
 from dialog_engine.chat.read_resources import ReadResources
+from dialog_engine.chat.replay import since_parked
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.chat.waiting_queue import Attempt
 from dialog_engine.errors import (
@@ -27,7 +28,6 @@ from dialog_engine.model import (
     DoneReason,
     Message,
     ResourceUpdated,
-    RoundComplete,
     StreamEnd,
     TokensSpent,
     ToolCallEvent,
@@ -201,11 +201,11 @@ class RunningTurn(SideBand):
         """Show what has happened since the turn was parked. Readers get everything anew where that is not the next.
 
         Where the last owner has shown the end of a failed turn, and died before it was committed, it stays failed."""
-        if self._unseen is not None and await self._logs.continues(self.turn):
+        if self._unseen is not None and (waited := await self._logs.parked_calls(self.turn)) is not None:
             so_far = await self._service.reset(self.turn)
             self.read.follow(so_far)
-            last = () if self._stopped else so_far.events[-1:]
-            for event in [*self._unseen, *(each for each in last if isinstance(each, RoundComplete))]:
+            self._draft.follow(so_far)
+            for event in since_parked(self._unseen, waited, so_far, stopped=self._stopped):
                 self.emit(event)
             return
         if await self._logs.has_ended(self.turn):
@@ -229,7 +229,7 @@ class RunningTurn(SideBand):
         try:
             async with scope:
                 self._replying = scope
-                self.emit(await self._service.reply(self.turn, self, self._said))
+                self.emit(await self._service.reply(self.turn, self._draft, self, self._said))
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise

@@ -103,12 +103,17 @@ class Draft:
                 self.asked[call.correlation_id] = event
             case ApprovalStep(call=call):
                 self.asked.pop(call.correlation_id, None)
+            case Reset(events=so_far):
+                self.asked.clear()
+                for each in so_far:
+                    if isinstance(each, (ToolStep, ApprovalStep)):
+                        self.follow(each)
             case AnsweredBy():
                 self.answered_by = event
             case TokensSpent(usage):
                 self._spent(usage)
             case StreamEnd(finish, usage):
-                self.reason = _done_reason(finish)
+                self.reason = DoneReason.STOP if finish is FinishReason.TOOL_CALLS else DoneReason(finish)
                 self._spent(usage)
             case (
                 WaitingForUser()
@@ -118,7 +123,6 @@ class Draft:
                 | ToolCallEvent()
                 | TurnStarted()
                 | Withdrawn()
-                | Reset()
                 | TurnFailed()
                 | Done()
             ):
@@ -180,7 +184,7 @@ class ChatService:
         """What follows on the start of a turn that goes on after an earlier epoch: everything that was committed."""
         return Reset(turn.resumed, replay(turn.turn_id, await self._history.turn_messages(turn.turn_id)))
 
-    async def reply(self, turn: Turn, band: SideBand, said: Sequence[Message] | None = None) -> StreamEnd:
+    async def reply(self, turn: Turn, draft: Draft, band: SideBand, said: Sequence[Message] | None = None) -> StreamEnd:
         """Emit the events of `turn` between its start and its end. `end` must follow, whether or not this raises.
 
         A turn that an earlier life left unfinished is resumed: finished tools are not run again, open calls are waited
@@ -192,7 +196,7 @@ class ChatService:
             StorageUnavailableError: a round or a result could not be committed.
         """
         if turn.rounds:
-            await self._open_calls(turn, band)
+            await self._open_calls(turn, draft, band)
         return await self._llm.answer(await self._request(turn, said), band)
 
     async def end(
@@ -249,8 +253,10 @@ class ChatService:
             outcome = await self._rounds.add_result(turn, open_call.call, outcomes[open_call.request.correlation_id])
             emit(steps.finished(open_call.call, outcome))
 
-    async def _late_decisions(self, turn: Turn, draft: Draft, emit: Emit, undecided: Collection[str]) -> None:
-        """Decisions that were committed, by any engine, before the turn was stopped and that it has not shown."""
+    async def _late_decisions(
+        self, turn: Turn, draft: Draft, emit: Callable[[ApprovalStep | ToolStep], None], undecided: Collection[str]
+    ) -> bool:
+        """Show decisions that any engine has committed and that the turn has not shown. Whether there were any."""
         asked = {i: step for i, step in draft.asked.items() if i not in undecided}
         for state in await self._approvals.states([*asked]) if asked else ():
             step = asked[state.correlation_id]
@@ -259,6 +265,7 @@ class ChatService:
                 emit(steps.decided(step.call, state.decision))
             if state.outcome is not None:
                 emit(steps.finished(step.call, state.outcome))
+        return bool(asked)
 
     async def _request(self, turn: Turn, said: Sequence[Message] | None) -> ChatRequest:
         if said is None:
@@ -267,10 +274,11 @@ class ChatService:
             kept, left_out = recent(said, self._memory), 0
         return ChatRequest(kept, turn, left_out=left_out)
 
-    async def _open_calls(self, turn: Turn, band: SideBand) -> None:
+    async def _open_calls(self, turn: Turn, draft: Draft, band: SideBand) -> None:
         found = await self._history.open_calls(turn)
         requested, asked, rounds = found.requested, found.asked, found.rounds
-        if not requested and not asked and not rounds:
+        late = await self._late_decisions(turn, draft, band.emit, {each.call.correlation_id for each in asked})
+        if not requested and not asked and not rounds and not late:
             return
         steps = Steps(turn, turn.rounds, _servers(requested, asked, rounds))
         await self._rounds.await_results(turn, requested, asked, rounds, steps=steps, band=band, late=True)
@@ -281,19 +289,3 @@ def _servers(open_calls: Sequence[OpenCall], asked: Sequence[Asked], rounds: Seq
     servers = {each.call.correlation_id: each.request.server for each in open_calls}
     servers |= {each.call.correlation_id: each.asking.server for each in rounds}
     return servers | {each.call.correlation_id: each.question.server for each in asked}
-
-
-def _done_reason(finish: FinishReason) -> DoneReason:
-    match finish:
-        case FinishReason.LENGTH:
-            return DoneReason.LENGTH
-        case FinishReason.CONTENT_FILTER:
-            return DoneReason.CONTENT_FILTER
-        case FinishReason.MAX_ROUNDS:
-            return DoneReason.MAX_ROUNDS
-        case FinishReason.REPEATED_CALLS:
-            return DoneReason.REPEATED_CALLS
-        case FinishReason.MAX_CALLS:
-            return DoneReason.MAX_CALLS
-        case FinishReason.STOP | FinishReason.TOOL_CALLS:
-            return DoneReason.STOP

@@ -9,7 +9,7 @@ import sys
 import time
 import zlib
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -52,9 +52,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return self.name == events.RESET or (self.name == "control" and self.data.startswith('{"type":"turn"'))
 
     @property
-    def parks(self) -> bool:
-        """Whether a turn may have been parked behind this entry."""
-        return self.frame.says_waiting
+    def parked_calls(self) -> Sequence[str] | None:
+        """The calls that wait, where a turn may have been parked behind this entry."""
+        if not self.frame.says_waiting:
+            return None
+        return msgspec.json.decode(self.data).get("calls", ())  # earlier releases did not name them
 
 
 def entry_of(epoch: int, seq: int, name: str, data: dict[str, Any]) -> Entry:

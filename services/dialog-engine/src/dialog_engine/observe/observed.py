@@ -129,8 +129,8 @@ class ObservedLogs(TurnLogs):
             )
         return _ObservedLog(self._logs.open(turn), self._metrics, turn, self._subjects)
 
-    async def continues(self, turn: Turn) -> bool:
-        return await self._logs.continues(turn)
+    async def parked_calls(self, turn: Turn) -> Sequence[str] | None:
+        return await self._logs.parked_calls(turn)
 
     async def has_ended(self, turn: Turn) -> bool:
         return await self._logs.has_ended(turn)

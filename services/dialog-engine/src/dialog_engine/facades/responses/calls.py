@@ -39,8 +39,10 @@ class Call:
     """Whether it was decided since the turn has waited for its user last."""
 
     def is_answered_by(self, step: dict[str, Any]) -> bool:
-        """Whether this step of it says how its user, or its client, has answered."""
-        return self.ended if self.by_client else step["type"] == "approval" and step["status"] != "asked"
+        """Whether this step of it says how its user, or its client, has answered: a call that has started was approved,
+        whatever the log lacks."""
+        decides = step["type"] == "approval" and step["status"] != "asked"
+        return self.ended if self.by_client else decides or self.started
 
 
 @dataclass(slots=True)
@@ -61,8 +63,10 @@ class Calls:
             self._take_approval(call, step)
         elif step["status"] != _PENDING:
             call.started = True
+            if call.asked:
+                call.asked, call.decided, call.settled = None, True, True
             if step["status"] not in _OPEN:
-                call.asked, call.ended = None, True
+                call.ended = True
                 call.item |= {} if call.by_client else _outcome(step)
         return call
 
@@ -121,6 +125,8 @@ class Calls:
             call.decided = call.decided or not call.settled
             call.asked, call.settled = None, True
             call.declined = step["status"] not in _APPROVED
+            return
+        if call.started:  # it is over, and a reset says again what was asked
             return
         call.settled = False
         shown = {name: call.item[name] for name in ("server_label", "name", "arguments")}

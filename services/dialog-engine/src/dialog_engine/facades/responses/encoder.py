@@ -250,11 +250,11 @@ class ResponseEncoder(Encoder):
         call = self._calls.take(step)
         if not self._sent.begun and step["correlationId"] == self._form.answered and call.is_answered_by(step):
             self._begin()
-        if is_new if call.by_client else call.asked or step["type"] == "tool":
-            show(self._sent, call)
-        elif call.asked_place >= 0 and not self._all_requests:  # decided meanwhile: a client would answer it once more
+        if call.asked_place >= 0 and not call.asked and not self._all_requests:  # a client would answer it once more
             self._sent.take_back(call.asked_place)
             call.asked_place = -1
+        if is_new if call.by_client else call.asked or step["type"] == "tool":
+            show(self._sent, call)
 
 
 @dataclass(slots=True)
