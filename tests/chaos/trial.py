@@ -30,7 +30,7 @@ from tests.support.waiting import comes, wait_until_blocking
 SETTLE_SECONDS = 60.0
 RUNNING_SECONDS = 20.0
 MISSED_SECONDS = CleanupTimes().silent + 2 * CleanupTimes().every
-"""How long a dead worker may still be missed by a server of Redis that takes over: see `Trial.restart_redis`."""
+"""How long a dead worker may still be missed by a server of Redis that takes over: see `Trial.kill_redis`."""
 WAKING_SECONDS = 3.0
 """How long after it goes on a worker may still be taken for one that is gone."""
 L = TypeVar("L")
@@ -60,7 +60,7 @@ class Trial:
     stopped: set[str] = field(default_factory=set[str])
     """The turns that their users have stopped: what became of their calls is right."""
     hits: list[Hit] = field(default_factory=list[Hit])
-    restarts: list[float] = field(default_factory=list[float])
+    redis_killed: list[float] = field(default_factory=list[float])
     """When Redis was killed, in Unix time in milliseconds."""
     away: list[Away] = field(default_factory=list[Away])
     figures: Figures = field(default_factory=dict[str, float | int | str])
@@ -123,13 +123,11 @@ class Trial:
         self.away.append(Away(self.cluster.workers[port].pid, time.monotonic()))
         self.cluster.end_worker(port)
 
-    def restart_redis(self, away_seconds: float) -> None:
-        """Kill Redis, and start it again. What was not started by then is `unknown`, where a worker that died shortly
-        before cannot report at the next server: for that server it may have been started there."""
-        self.restarts.append(time.time() * 1000)
+    def kill_redis(self) -> None:
+        """Kill Redis. What was not started by then may become `unknown`, where a worker that died shortly before cannot
+        report at the next server: for that server it may have been started there."""
+        self.redis_killed.append(time.time() * 1000)
         self.cluster.redis.kill()
-        time.sleep(away_seconds)
-        self.cluster.redis.start()
 
     def check_agreement(self, engines: Collection[int] = ()) -> None:
         """Note which sessions the engines, or those at these ports, tell differently when all is over."""
@@ -182,7 +180,7 @@ class Trial:
             and not call.entry.starts
             and any(
                 call.created_ms <= at and any(0 < at - hit.at_ms < MISSED_SECONDS * 1000 for hit in self.hits)
-                for at in self.restarts
+                for at in self.redis_killed
             )
         )
 

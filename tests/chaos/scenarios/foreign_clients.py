@@ -102,11 +102,16 @@ def _break(under_fire: Trial, ends_at: float, every: float, all_seen: Callable[[
         under_fire.kill_worker(next(iter(cluster.workers)))
         cluster.start_worker(wait=False)
 
+    def kill_redis() -> None:
+        under_fire.kill_redis()
+        time.sleep(AWAY_SECONDS)
+        cluster.redis.start()
+
     faults = {
         "engines killed": lambda: cluster.restart_engine(signal.SIGKILL),
         "engines ended in good order": lambda: cluster.restart_engine(signal.SIGTERM),
         "workers killed": kill_a_worker,
-        "Redis killed": lambda: under_fire.restart_redis(AWAY_SECONDS),
+        "Redis killed": kill_redis,
     }
     for name in cycle(faults):
         time.sleep(every)
