@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from jsonschema import Draft202012Validator, SchemaError
 from referencing.exceptions import Unresolvable
@@ -117,9 +117,23 @@ def suit(value: Any, schema: Mapping[str, Any] | bool) -> Any:
 def accepts(schema: Mapping[str, Any], arguments: Arguments) -> bool:
     """Whether the arguments satisfy the schema; an invalid schema accepts nothing."""
     try:
-        return _well_formed(schema) and Draft202012Validator(schema).is_valid(arguments)
+        return _well_formed(schema) and Draft202012Validator(_without_patterns(schema)).is_valid(arguments)
     except Unresolvable:
         return False
+
+
+def _without_patterns(part: Any, *, is_named: bool = False) -> Any:
+    """The schema without regular expressions: it comes from anybody, and some take longer than anybody waits. Where a
+    part `is_named`, its keys are names of properties and no keywords."""
+    if isinstance(part, list):
+        return [_without_patterns(each) for each in cast("list[Any]", part)]
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: _without_patterns(value, is_named=key == "properties" and not is_named)
+        for key, value in cast("dict[str, Any]", part).items()
+        if is_named or key not in ("pattern", "patternProperties")
+    }
 
 
 def _well_formed(schema: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis as SyncRedis
 
-from dialog_engine.chat.events import Readers
+from dialog_engine.chat.events import GOES_ON_SECONDS, Readers
 from dialog_engine.chat.leaving import LeavingTimes, LeftTurns, Watch
 from dialog_engine.http.bodies import LeavingRule
 from dialog_engine.model import Leaving, Turn
@@ -137,6 +137,19 @@ def test_an_engine_asks_nobody_about_a_turn_that_is_read_there_and_answers_for_i
     running.runs_since = time.monotonic()  # what was read before that is no part of what goes on
     left.look()
     assert control.asked == ["turn", "turn"]
+
+
+def test_a_client_that_answers_counts_as_a_reader_until_its_turn_goes_on() -> None:
+    now = 0.0
+    readers = Readers(lambda: now)
+    readers.answers("turn")
+    with readers.reading("turn"):
+        pass
+    now = GOES_ON_SECONDS - 0.1
+    readers.forget(now)
+    assert readers.read_since("turn", now)
+    now = GOES_ON_SECONDS + 0.1
+    assert not readers.read_since("turn", now)
 
 
 @promise(

@@ -7,6 +7,7 @@ import pytest
 from examples.demo_model.conversation import Conversation, Outcome, Plan, Tool, ToolUse
 from examples.demo_model.results import Failure, failure
 from examples.demo_model.script import plan
+from examples.demo_model.toolbox import accepts
 from tests.marks import promise
 
 STRING = {"type": "string"}
@@ -119,3 +120,11 @@ def test_the_endless_script_goes_on_until_no_tool_is_offered() -> None:
     answer = after(question, *rounds, tools=())
     assert not answer.calls
     assert "40 calls were made" in answer.text
+
+
+def test_a_pattern_of_a_tool_that_nobody_could_wait_for_is_not_matched() -> None:
+    text = {"type": "string", "pattern": "^(a+)+$"}
+    schema = {"type": "object", "properties": {"pattern": text}, "required": ["pattern"], "additionalProperties": False}
+    assert accepts(schema, {"pattern": "a" * 60 + "!"})
+    assert not accepts(schema, {})
+    assert not accepts({**schema, "patternProperties": {"^(a+)+$": {}}}, {"pattern": "a", "a" * 60 + "!": 1})
