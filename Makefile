@@ -48,7 +48,7 @@ PROCESSES ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 PYTEST = $(BIN)/pytest -n $(PROCESSES) --max-worker-restart=0 --no-loadscope-reorder
 
 test: sync ## the tests of every promise, in minutes; ARGS="tests/unit -k name" for some, PYTHON=3.13 on another Python
-	$(PYTEST) -m "smoke or not exhaustive" $(ARGS)
+	$(PYTEST) -m "smoke or not exhaustive" --hypothesis-profile=fast $(ARGS)
 
 test-all: sync ## every test: also browser, nginx, Docker, every Redis, guard mutations, short chaos; ARGS as above
 	$(PYTEST) $(ARGS)

@@ -2,12 +2,13 @@
 
 Tests that ask for `redis_url` (or `redis`) get a real, empty server: the embedded Valkey, or with
 `@pytest.mark.every_redis` each kind in turn. What they leave behind must have a TTL.
-Tests that ask for `postgres_url` get an empty database of a real PostgreSQL server.
+Tests that ask for `postgres_url` get a database of a real PostgreSQL server, with tables and without rows.
 """
 
 import faulthandler
 import gc
 import os
+import shlex
 import sys
 import tempfile
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hypothesis import settings
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 from xdist.remote import Producer
@@ -25,15 +27,19 @@ from callstream_runtime.connections import command_client
 from deploy.local import ports
 from plugins_contract.keys import Keys
 from tests.marks import exhaustive
-from tests.support.forked import start_hosts
+from tests.support.forked import forked_python, start_hosts
 from tests.support.leaks import leaked_keys
 from tests.support.postgres import PostgresServer, share_new_data
+from tests.support.postgres_databases import Databases
 from tests.support.servers import KINDS, LocalServer, Servers, embedded_binary, missing
 
 ONE_BY_ONE = ("tests/chaos/test_scenarios.py", "tests/chaos/test_guard_mutations.py")
 """Files with long tests that share no fixture."""
 LONG = tuple(f"tests/integration/test_{name}.py" for name in ("commands", "compose_scale", "compose_trace"))
 """Files whose tests take minutes, one after the other: they begin first."""
+
+settings.register_profile("fast", max_examples=30)
+"""That of `make test`. `make test-all` tries more than three times as many examples."""
 
 TEARDOWN_SECONDS = 120.0
 """How long a teardown may take. pytest-timeout does not limit the teardown of a test that has timed out already."""
@@ -100,6 +106,13 @@ class ByFile(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return nodeid if nodeid.startswith(ONE_BY_ONE) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+    """Processes of pytest-xdist are forked from one that has imported the libraries, which takes half of collection."""
+    for spec in specs:
+        spec.python = shlex.join(forked_python())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -194,10 +207,22 @@ def postgres() -> Generator[PostgresServer]:
     yield from _postgres()
 
 
+@pytest.fixture(scope="session")
+def databases(postgres: PostgresServer) -> Databases:
+    return Databases(postgres)
+
+
 @pytest.fixture
-def postgres_url(postgres: PostgresServer) -> Generator[str]:
-    """An empty database of this test's own."""
-    with postgres.empty_database() as url:
+def postgres_url(databases: Databases) -> Generator[str]:
+    """A database of this test's own, which has the tables of this release and no rows."""
+    with databases.without_rows() as url:
+        yield url
+
+
+@pytest.fixture
+def empty_postgres(databases: Databases) -> Generator[str]:
+    """A database of this test's own, which has no tables yet."""
+    with databases.without_tables() as url:
         yield url
 
 

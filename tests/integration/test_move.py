@@ -33,19 +33,19 @@ LETTER = "the-hidden-marzipan"
 
 
 @pytest.fixture
-def file(tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+def file(tmp_path: Path, empty_postgres: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """The file that is moved. The settings of the commands name it, and an empty PostgreSQL."""
     path = tmp_path / "engine.sqlite3"
     monkeypatch.setenv("OUTBOX_PATH", str(path))
-    monkeypatch.setenv("DATABASE_URL", postgres_url)
+    monkeypatch.setenv("DATABASE_URL", empty_postgres)
     store = Store(path)
     yield store
     store.close()
 
 
 @pytest.fixture
-def moved(postgres_url: str) -> Iterator[Store]:
-    store = Store(postgres_url)
+def moved(empty_postgres: str) -> Iterator[Store]:
+    store = Store(empty_postgres)
     yield store
     store.close()
 
@@ -132,12 +132,12 @@ async def test_an_engine_goes_on_in_the_postgresql_with_sealed_texts_and_none_st
 
 @promise("a SQLite file is moved into a PostgreSQL whole, also after a kill, and never are both in use")
 async def test_a_move_that_is_killed_goes_on_where_it_was_and_meanwhile_no_engine_starts(
-    tmp_path: Path, file: Store, moved: Store, postgres_url: str, redis_url: str, model: Model,
+    tmp_path: Path, file: Store, moved: Store, empty_postgres: str, redis_url: str, model: Model,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.delenv("LOOP_PROBE")  # the loop of a command serves nobody
     await fill(file, turns=500)
-    async with await psycopg.AsyncConnection.connect(postgres_url, autocommit=True) as other:
+    async with await psycopg.AsyncConnection.connect(empty_postgres, autocommit=True) as other:
         program = "from dialog_engine.main import main; main()"
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, "move")
 
@@ -150,7 +150,7 @@ async def test_a_move_that_is_killed_goes_on_where_it_was_and_meanwhile_no_engin
             await other.execute("LOCK TABLE audit_seals IN ACCESS EXCLUSIVE MODE")
             process.kill()
             await process.wait()
-    unfinished = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
+    unfinished = settings(tmp_path, redis_url, model.url, database_url=empty_postgres)
     for half in (unfinished, in_store(unfinished, database_url=None)):
         with pytest.raises(ConfigurationError, match="run it again"):
             async with run_engine(half, asyncio.Event(), NoCredentials()):
@@ -166,10 +166,10 @@ async def test_a_move_that_is_killed_goes_on_where_it_was_and_meanwhile_no_engin
 
 @promise("a SQLite file is moved into a PostgreSQL whole, also after a kill, and never are both in use")
 async def test_a_row_that_was_changed_meanwhile_is_found_and_the_move_does_not_end(
-    file: Store, moved: Store, postgres_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    file: Store, moved: Store, empty_postgres: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(file)
-    with psycopg.connect(postgres_url, autocommit=True) as other:
+    with psycopg.connect(empty_postgres, autocommit=True) as other:
 
         def change(*_: object) -> list[str]:
             if moved.rows("SELECT to_regclass('meta') IS NOT NULL") == [(True,)]:
@@ -185,8 +185,12 @@ async def test_a_row_that_was_changed_meanwhile_is_found_and_the_move_does_not_e
 
 
 async def test_what_cannot_be_moved_is_named_and_marks_nothing(
-    tmp_path: Path, file: Store, postgres_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path: Path,
+    file: Store,
+    empty_postgres: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     assert await move() == 2
     assert "there is no file" in refused(capsys)
     await fill(file)
@@ -198,7 +202,7 @@ async def test_what_cannot_be_moved_is_named_and_marks_nothing(
         nul.execute("UPDATE messages SET content = 'a' || char(0) WHERE role = 'user'")
     assert await move() == 2
     assert "messages.content of the row" in refused(capsys)
-    with psycopg.connect(postgres_url, autocommit=True) as other:
+    with psycopg.connect(empty_postgres, autocommit=True) as other:
         other.execute("DELETE FROM meta WHERE key = 'move'")
     assert await move() == 2
     assert "is not empty: it has " in refused(capsys)

@@ -26,6 +26,7 @@ from tests.marks import exhaustive, promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore, tool_call
 from tests.support.postgres import PASSWORD, PostgresServer, database_of
+from tests.support.postgres_databases import Databases
 from tests.support.waiting import wait_until, wait_until_blocking
 
 SECRET = "hunter2"
@@ -47,9 +48,14 @@ def server() -> Generator[PostgresServer]:
             server.stop()
 
 
+@pytest.fixture(scope="module")
+def databases(server: PostgresServer) -> Databases:
+    return Databases(server)
+
+
 @pytest.fixture
-def url(server: PostgresServer) -> Generator[str]:
-    with server.empty_database() as url:
+def url(databases: Databases) -> Generator[str]:
+    with databases.without_tables() as url:
         yield url
 
 

@@ -247,11 +247,11 @@ async def open_and_begin(url: str) -> Turn:
 
 
 @promise("engines that open an empty database at the same time make its tables once")
-async def test_engines_that_open_an_empty_database_at_the_same_time_make_its_tables_once(postgres_url: str) -> None:
-    turns = await asyncio.gather(*(open_and_begin(postgres_url) for _ in range(6)))
+async def test_engines_that_open_an_empty_database_at_the_same_time_make_its_tables_once(empty_postgres: str) -> None:
+    turns = await asyncio.gather(*(open_and_begin(empty_postgres) for _ in range(6)))
 
     assert len({turn.turn_id for turn in turns}) == 6
-    async with open_postgres(postgres_url, 2) as database:
+    async with open_postgres(empty_postgres, 2) as database:
         assert await database.read("SELECT count(*) FROM turns") == [(6,)]
         found = dict(await database.read("SELECT key, value FROM meta"))
         now = schemas.newest("postgres")
@@ -263,17 +263,17 @@ async def test_engines_that_open_an_empty_database_at_the_same_time_make_its_tab
 
 @promise("engines that open an empty database at the same time make its tables once")
 async def test_a_cut_off_creation_of_the_tables_leaves_nothing_and_the_next_start_does_it(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    empty_postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = schemas.schema("postgres")
     for position in range(0, script.count(";\n") + 1, 5):
         with monkeypatch.context() as patched:
             patched.setattr(schemas, "schema", constant(failing_at(script, position)))
             with pytest.raises(StorageUnavailableError, match="cut_off"):
-                await open_and_begin(postgres_url)
-        assert tables(postgres_url) == set()
+                await open_and_begin(empty_postgres)
+        assert tables(empty_postgres) == set()
 
-    await open_and_begin(postgres_url)
+    await open_and_begin(empty_postgres)
 
 
 def change(url: str, *statements: str) -> None:
@@ -283,25 +283,25 @@ def change(url: str, *statements: str) -> None:
 
 
 @promise("a file of the last release is taken over whole or not at all, and one of a later release is refused")
-async def test_a_database_of_a_later_or_too_old_a_release_is_refused(postgres_url: str) -> None:
-    await open_and_begin(postgres_url)
+async def test_a_database_of_a_later_or_too_old_a_release_is_refused(empty_postgres: str) -> None:
+    await open_and_begin(empty_postgres)
     change(
-        postgres_url,
+        empty_postgres,
         "UPDATE meta SET value = '99' WHERE key = 'schema_version'",
         "UPDATE meta SET value = '9.8.7' WHERE key = 'release'",
     )
     with pytest.raises(ConfigurationError, match=rf"version 99.* 9\.8\.7; .*dialog-engine {schemas.RELEASE}"):
-        await open_and_begin(postgres_url)
-    change(postgres_url, "UPDATE meta SET value = '2' WHERE key = 'schema_version'")
+        await open_and_begin(empty_postgres)
+    change(empty_postgres, "UPDATE meta SET value = '2' WHERE key = 'schema_version'")
     with pytest.raises(ConfigurationError, match=r"version 2, .* migrates 3 and newer"):
-        await open_and_begin(postgres_url)
+        await open_and_begin(empty_postgres)
 
 
 async def test_a_migration_of_postgresql_is_done_once_whole_or_not_at_all(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    empty_postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await open_and_begin(postgres_url)
-    before = tables(postgres_url)
+    await open_and_begin(empty_postgres)
+    before = tables(empty_postgres)
     now = schemas.newest("postgres")
 
     def migrating(*scripts: str) -> Callable[[str], dict[int, str]]:
@@ -309,21 +309,21 @@ async def test_a_migration_of_postgresql_is_done_once_whole_or_not_at_all(
 
     monkeypatch.setattr(schemas, "migrations", migrating("CREATE TABLE second (a text)", "SELECT cut_off()"))
     with pytest.raises(StorageUnavailableError, match="cut_off"):
-        await open_and_begin(postgres_url)
-    assert tables(postgres_url) == before
+        await open_and_begin(empty_postgres)
+    assert tables(empty_postgres) == before
 
     monkeypatch.setattr(schemas, "migrations", migrating("CREATE TABLE second (a text)", "CREATE TABLE third ()"))
-    await asyncio.gather(*(open_and_begin(postgres_url) for _ in range(4)))
-    assert tables(postgres_url) == before | {"second", "third"}
-    async with open_postgres(postgres_url, 1) as database:
+    await asyncio.gather(*(open_and_begin(empty_postgres) for _ in range(4)))
+    assert tables(empty_postgres) == before | {"second", "third"}
+    async with open_postgres(empty_postgres, 1) as database:
         assert await database.read("SELECT value FROM meta WHERE key = 'tables_version'") == [(str(now + 2),)]
 
 
 async def test_the_previous_release_starts_on_tables_that_were_only_added_to_and_leaves_them_as_they_are(
-    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    empty_postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for dialect, opened in (
-        ("postgres", lambda: open_postgres(postgres_url, 1)),
+        ("postgres", lambda: open_postgres(empty_postgres, 1)),
         ("sqlite", lambda: open_sqlite(tmp_path / "engine.sqlite3")),
     ):
         adding = schemas.migrations(dialect) | {99: "CREATE TABLE later (a text)"}

@@ -13,12 +13,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any
 
 import psutil
 import psycopg
@@ -40,15 +39,6 @@ KILL_SECONDS = 10.0
 STOP_SECONDS = 60.0
 """It writes down everything before it ends. Killed before that, it would leave processes that go on writing."""
 CONNECT_SECONDS = 5
-_WRITABLE = "-c default_transaction_read_only=off"
-_EMPTYING: tuple[LiteralString, ...] = (
-    "DROP SCHEMA public CASCADE",
-    "CREATE SCHEMA public AUTHORIZATION pg_database_owner",
-    "GRANT USAGE ON SCHEMA public TO PUBLIC",
-    "GRANT CONNECT ON DATABASE {} TO PUBLIC",
-    f"ALTER DATABASE {{}} OWNER TO {USER}",
-    "ALTER DATABASE {} RESET ALL",
-)
 
 
 class PostgresServer:
@@ -63,7 +53,6 @@ class PostgresServer:
         self._data = folder / "data"
         self._user = "nobody" if os.geteuid() == 0 else None
         self._process: Process | None = None
-        self._emptied: list[str] = []
         self.port = free_port()
         self.url = self.url_of(MAINTENANCE)
 
@@ -136,23 +125,6 @@ class PostgresServer:
         name = name or f"test_{secrets.token_hex(6)}"
         self._ask(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return self.url_of(name)
-
-    @contextmanager
-    def empty_database(self) -> Generator[str]:
-        """The URI of an empty database for as long as the block. It is used again: to make one takes 0.4 s."""
-        url = self._emptied.pop() if self._emptied else self.create_database()
-        yield url
-        name = sql.Identifier(database_of(url))
-        with closing(
-            psycopg.connect(url, autocommit=True, options=_WRITABLE, connect_timeout=CONNECT_SECONDS)
-        ) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
-            for statement in _EMPTYING:
-                connection.execute(sql.SQL(statement).format(name))
-        self._emptied.append(url)
 
     def _ask(self, statement: Any) -> Any:
         """The first value of the answer; None without one."""

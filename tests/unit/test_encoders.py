@@ -70,8 +70,8 @@ PROTOCOLS = {
     "AI SDK 7": _ai_sdk(7),
 }
 each_protocol = pytest.mark.parametrize("spoken", PROTOCOLS.values(), ids=PROTOCOLS)
-with_time = settings(deadline=None, max_examples=30)
-"""The package `openai` builds its types when they are first used."""
+with_time = settings(deadline=None, max_examples=settings().max_examples // 3)
+"""The package `openai` builds its types when they are first used. Each test has these examples for each protocol."""
 adopted_turns = random_turns().filter(lambda turn: bool(turn.resets))
 
 
@@ -218,7 +218,7 @@ def test_a_reader_without_the_earlier_epochs_and_one_that_has_them_get_only_the_
 
 
 @promise("what another protocol's client gets of a turn is the same at every engine, live and replayed")
-@settings(with_time, max_examples=100)
+@settings(with_time, max_examples=settings().max_examples)
 @given(
     turn=random_turns().filter(lambda turn: any(not is_over(turn, place) for place in adoptions(turn))), data=st.data()
 )

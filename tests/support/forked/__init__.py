@@ -21,21 +21,41 @@ from typing import IO, Any
 
 _FOLDER = Path(__file__).parent
 _ROOT = _FOLDER.parents[2]
-SERVERS, SERVICES = "FORKED_SERVERS", "FORKED_SERVICES"
-"""The variables with the hosts' sockets, for MCP servers and for our own services."""
+SERVERS, SERVICES, TESTS = "FORKED_SERVERS", "FORKED_SERVICES", "FORKED_TESTS"
+"""The variables with the hosts' sockets, for MCP servers, for our own services, and for processes of pytest-xdist."""
+_SERVICES = ("dialog_engine.wiring.engine", "openai", "plugins_mcp.wiring", "examples.demo_server.server")
+_LIBRARIES = ("anthropic", "playwright.async_api", "schemathesis")
 _IMPORTED = {
     SERVERS: ("examples.demo_server.server", "rich.logging", "tests.integration.servers"),
-    SERVICES: ("dialog_engine.wiring.engine", "openai", "plugins_mcp.wiring", "examples.demo_server.server"),
+    SERVICES: _SERVICES,
+    TESTS: (
+        *_SERVICES,
+        "anthropic",
+        "dialog_engine.main",
+        "dialog_engine.operators",
+        "playwright.async_api",
+        "schemathesis",
+    ),
 }
 
 
-def forked(module: str, *arguments: str) -> list[str]:
+def forked(module: str, *arguments: str, host: str = SERVERS) -> list[str]:
     """The command that runs a module of an MCP server as `python -m` does. Of all signals only SIGKILL reaches it.
 
     The command is a small process of its own (`child.py`), which hands its standard streams, folder and environment to
     the server and ends with its exit code.
     """
-    return [sys.executable, "-I", "-S", str(_FOLDER / "child.py"), _host(SERVERS), module, *arguments]
+    return [sys.executable, "-I", "-S", str(_FOLDER / "child.py"), _host(host), module, *arguments]
+
+
+def forked_python() -> list[str]:
+    """The command that takes `-c CODE` as Python does, but has imported what the tests import."""
+    return forked(f"{__name__}:run_code", host=TESTS)
+
+
+def run_code() -> None:
+    """The program of `forked_python`."""
+    exec(sys.argv[-1], {"__name__": "__main__"})  # noqa: S102 - pytest-xdist says what
 
 
 def forked_server(module: str, *arguments: str, **fields: Any) -> dict[str, Any]:
