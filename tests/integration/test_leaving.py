@@ -20,6 +20,7 @@ from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Model, Start, at_work, publish, with_times
 from tests.marks import promise
 from tests.support.engine_stores import NotedFrees
+from tests.support.fakes.engine import breathe
 from tests.support.fakes.worker import tool
 from tests.support.waiting import wait_until
 
@@ -195,6 +196,25 @@ async def test_a_later_request_may_say_that_the_turn_goes_on() -> None:
     assert asked[:3] == ["turn"] * 3
 
 
+async def test_a_turn_that_begins_to_wait_for_its_user_as_it_is_left_is_not_cancelled() -> None:
+    turn, control, stopped = Turn("turn", "session", "ada", leaving=Leaving(0)), Asking(), list[str]()
+    running, decided = running_here(turn), asyncio.Event()
+    running.stop = lambda: stopped.append("turn")
+
+    async def ends_now(_: str) -> bool:
+        running.waits_for_user = True
+        decided.set()
+        return True
+
+    turns: Any = OpenTurns([running])
+    left = LeftTurns(turns, Readers(), control, ends_now, LeavingTimes(look=0.01))
+    control.heard = left.asked
+    async with at_work(left.run):
+        await asyncio.wait_for(decided.wait(), 10)
+        await breathe()
+    assert stopped == []
+
+
 async def begin(engine: Engine, headers: dict[str, str]) -> tuple[str, Callable[[], Awaitable[None]]]:
     """Begin a turn with a reader: its id, and how the reader leaves."""
     begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -328,6 +348,24 @@ async def test_a_message_that_waits_is_withdrawn_when_its_client_has_left_wherev
     await wait_until(is_withdrawn)
     await runs_on(there, running["turnId"])
     assert await waits() == [natively["turnId"]], "natively, closing changes nothing"
+    model.held.set()
+
+
+@TIMES
+async def test_a_message_of_the_background_that_nobody_reads_is_withdrawn_where_its_request_asks_for_that(
+    engine: Engine, model: Model
+) -> None:
+    model.held.clear()
+    running = await engine.begin()
+    name = (await engine.client.get("/v1/models")).json()["data"][0]["id"]
+    body = {"model": name, "input": "And?", "background": True, "conversation": running["sessionId"]}
+    response = await engine.client.post("/v1/responses", json=body, headers=CANCEL)
+    assert response.json()["status"] == "queued"
+
+    async def is_withdrawn() -> bool:
+        return await status(engine, response.headers["x-turn-id"]) == "withdrawn"
+
+    await wait_until(is_withdrawn)
     model.held.set()
 
 

@@ -1,6 +1,7 @@
 """The Responses API, used by the unmodified package `openai`, against two engines."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.integration.engines import Engine, Model, Start, running_engine, settings
 from tests.integration.test_chat_completions import PNG, client_of, clients, model_of, sent
 from tests.integration.test_encryption import demo_servers
 from tests.marks import promise
@@ -308,6 +309,39 @@ async def test_strangers_read_nothing_and_a_model_that_fails_ends_the_response(
 
 
 @promise("a call that needs approval is approved or refused by the next request, and runs once")
+async def test_whatever_becomes_of_a_request_its_place_among_the_streams_is_free_afterwards(
+    start: Start, model: Model
+) -> None:
+    async with (
+        start(api_keys={"ann": "a-key-of-ann-123456"}, subject_max_streams=1) as engine,
+        client_of(engine, "a-key-of-ann-123456") as ann,
+    ):
+        ask = partial(ann.with_options(max_retries=0).responses.create, model=await model_of(ann), input="Hi")
+        for _ in range(2):  # the second is a repetition of what has ended
+            await ask(extra_headers={"Idempotency-Key": "once"})
+        with pytest.raises(openai.BadRequestError):
+            await ask(top_logprobs=1)
+        await ask(background=True)
+        await read(await ask(stream=True))
+        await ask()
+
+
+@promise("a call that needs approval is approved or refused by the next request, and runs once")
+async def test_whatever_becomes_of_a_request_its_place_among_the_streams_is_free_afterwards(
+    start: Start, model: Model
+) -> None:
+    async with start(api_keys={"ann": "a-key-of-ann-123456"}, subject_max_streams=1) as engine:
+        async with client_of(engine, "a-key-of-ann-123456") as ann:
+            ask = partial(ann.with_options(max_retries=0).responses.create, model=await model_of(ann), input="Hi")
+            for _ in range(2):  # the second is a repetition of what has ended
+                await ask(extra_headers={"Idempotency-Key": "once"})
+            with pytest.raises(openai.BadRequestError):
+                await ask(top_logprobs=1)
+            await ask(background=True)
+            await read(await ask(stream=True))
+            await ask()
+
+
 async def test_calls_are_items_and_those_that_need_approval_end_the_response(
     tmp_path: Path, redis_url: str, model: Model
 ) -> None:
