@@ -62,7 +62,7 @@ async def test_a_closed_client_says_so_and_does_not_connect_again(redis_url: str
 
 
 def test_a_command_for_a_connection_that_was_just_closed_fails_alone() -> None:
-    """uvloop, which the processes run on, raises an error at a write to a connection whose end it is about to report."""
+    """uvloop, which the processes run on, raises an error at a write to a connection whose loss it will report next."""
     errors: list[Any] = []
 
     async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

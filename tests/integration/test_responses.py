@@ -308,7 +308,6 @@ async def test_strangers_read_nothing_and_a_model_that_fails_ends_the_response(
         assert events[-1].type == "response.failed"
 
 
-@promise("a call that needs approval is approved or refused by the next request, and runs once")
 async def test_whatever_becomes_of_a_request_its_place_among_the_streams_is_free_afterwards(
     start: Start, model: Model
 ) -> None:
@@ -327,21 +326,6 @@ async def test_whatever_becomes_of_a_request_its_place_among_the_streams_is_free
 
 
 @promise("a call that needs approval is approved or refused by the next request, and runs once")
-async def test_whatever_becomes_of_a_request_its_place_among_the_streams_is_free_afterwards(
-    start: Start, model: Model
-) -> None:
-    async with start(api_keys={"ann": "a-key-of-ann-123456"}, subject_max_streams=1) as engine:
-        async with client_of(engine, "a-key-of-ann-123456") as ann:
-            ask = partial(ann.with_options(max_retries=0).responses.create, model=await model_of(ann), input="Hi")
-            for _ in range(2):  # the second is a repetition of what has ended
-                await ask(extra_headers={"Idempotency-Key": "once"})
-            with pytest.raises(openai.BadRequestError):
-                await ask(top_logprobs=1)
-            await ask(background=True)
-            await read(await ask(stream=True))
-            await ask()
-
-
 async def test_calls_are_items_and_those_that_need_approval_end_the_response(
     tmp_path: Path, redis_url: str, model: Model
 ) -> None:
