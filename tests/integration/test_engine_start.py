@@ -13,6 +13,7 @@ import pytest
 from deploy.local.ports import free_port
 from tests.integration.engines import Model
 from tests.marks import promise
+from tests.support.forked import as_forked
 from tests.support.processes import Process, running
 
 ENGINE = Path(sys.executable).with_name("dialog-engine")
@@ -37,7 +38,7 @@ def url(env: dict[str, str]) -> str:
 
 
 def engine(env: dict[str, str], folder: Path) -> AbstractAsyncContextManager[Process]:
-    return running([ENGINE], env=env, cwd=folder, ready_url=f"{url(env)}/readyz")
+    return running(as_forked(str(ENGINE)), env=env, cwd=folder, ready_url=f"{url(env)}/readyz")
 
 
 async def refusal(env: dict[str, str], folder: Path) -> str:

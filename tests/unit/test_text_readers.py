@@ -85,9 +85,9 @@ Text = Callable[[int], Any]
 
 MAX_REPLY = 4_000_000
 MAX_RESULT = 1_048_576
-MEASURED_SECONDS = 0.03
+MEASURED_SECONDS = 0.02
 """Up to which time a text is made longer. A reader that is quadratic shows it long before its limit."""
-MEASURED_IN_PIECES = 0.12
+MEASURED_IN_PIECES = 0.06
 """The same for what comes in pieces: to look at all earlier ones again costs little as long as they are few."""
 SHORT_SECONDS = 0.015
 """A shorter time counts as this one: it is too short to be compared."""
