@@ -487,7 +487,7 @@ plugins_mcp: mcp.content mcp.dispatcher mcp.error_classification mcp.unreadable
 OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: calls.reads chat.events http.resources http.views consumption.subjects identity.page_sessions
-    facades.encoder
+    event_log.growing_log facades.encoder
     peers.control relay.publish_queue relay.refusals storage.added_items storage.approvals storage.archive
     storage.brought storage.conversations storage.erasures storage.media
     storage.moves storage.questions storage.results storage.sqlite storage.statements tool_calls.resource_tools
