@@ -77,7 +77,7 @@ def test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once(stack: Stack,
 
 def client_of(engine: Replica) -> OpenAI:
     url = f"http://127.0.0.1:{engine.port}/v1"
-    return OpenAI(base_url=url, api_key="any", http_client=DefaultHttpxClient(trust_env=False))
+    return OpenAI(base_url=url, api_key="any", http_client=DefaultHttpxClient(trust_env=False, verify=False))
 
 
 @exhaustive("test_responses.py has the same at two engines, and the test above the kill")

@@ -27,7 +27,7 @@ def client_of(engine: Engine, api_key: str = "any", **headers: str) -> AsyncOpen
         base_url=f"{engine.url}/v1",
         api_key=api_key,
         default_headers=headers,
-        http_client=DefaultAsyncHttpxClient(trust_env=False),
+        http_client=DefaultAsyncHttpxClient(trust_env=False, verify=False),
     )
 
 
@@ -367,7 +367,7 @@ async def test_a_call_that_needs_approval_keeps_the_stream_open_and_says_where_t
 async def test_the_synchronous_client_reads_the_same(engine: Engine, model: Model) -> None:
     def used() -> tuple[str, str]:
         with OpenAI(
-            base_url=f"{engine.url}/v1", api_key="any", http_client=DefaultHttpxClient(trust_env=False)
+            base_url=f"{engine.url}/v1", api_key="any", http_client=DefaultHttpxClient(trust_env=False, verify=False)
         ) as client:
             name = client.models.list().data[0].id
             stream = client.chat.completions.create(model=name, messages=[user("Hi")], stream=True)

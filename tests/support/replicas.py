@@ -41,7 +41,7 @@ class Replica:
     """What is run as the engine."""
 
     def __post_init__(self) -> None:
-        self.http = httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60)
+        self.http = httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60, verify=False)
         self.process: Process = self._start()
 
     def live_again(self) -> None:

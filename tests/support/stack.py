@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 
 from deploy.local.ports import free_port
-from tests.support.forked import as_forked
+from tests.support.forked import as_forked, with_forked_servers
 from tests.support.postgres import PostgresServer
 from tests.support.processes import ROOT, Process, answers
 from tests.support.servers import LocalServer, embedded_binary
@@ -129,8 +129,8 @@ class Stack:
         self.effect_log = self.folder / "effects.log"
         self.config_path = self.folder / "mcp.json"
         config = self.config or json.loads((ROOT / "examples" / "mcp.json").read_text())
-        self.config_path.write_text(json.dumps(config))
-        self.http = httpx2.Client(base_url=self.url, timeout=60)
+        self.config_path.write_text(json.dumps(with_forked_servers(config) if self.forked else config))
+        self.http = httpx2.Client(base_url=self.url, timeout=60, verify=False)
         self.engine: Process | None = None
         self.workers: dict[int, Process] = {}
 

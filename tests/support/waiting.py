@@ -11,6 +11,8 @@ import anyio
 T = TypeVar("T")
 
 POLL_SECONDS = 0.01
+SELDOM_SECONDS = 0.05
+"""The pause between two looks grows to this in a quarter of a second: to look at an engine takes 3 ms of its time."""
 TEST_SECONDS = 30.0
 """How long to wait for what takes moments on a machine that does nothing else. No bound of the product: a test of one
 says its seconds."""
@@ -21,14 +23,15 @@ async def wait_until(
     timeout: float = TEST_SECONDS,
     *,
     what: str = "the condition",
-    every: float = POLL_SECONDS,
+    every: float | None = None,
 ) -> T:
-    """Ask until the answer is truthy, and return it. `timeout` is in seconds, and so is `every`, the pause between.
+    """Ask until the answer is truthy, and return it. `timeout` is in seconds, and so is `every`, the pause between,
+    which else grows.
 
     Raises:
         TimeoutError: it was not within `timeout` seconds; the message carries `what` and the last answer.
     """
-    ends_at = time.monotonic() + timeout
+    ends_at, pause = time.monotonic() + timeout, every or POLL_SECONDS
     while True:
         answer: Any = condition()
         value: T = await answer if isawaitable(answer) else answer
@@ -36,7 +39,8 @@ async def wait_until(
             return value
         if time.monotonic() > ends_at:
             raise TimeoutError(f"{what} did not hold within {timeout} s; last answer: {value!r}")
-        await anyio.sleep(every)
+        await anyio.sleep(pause)
+        pause = every or min(pause * 1.2, SELDOM_SECONDS)
 
 
 async def wait_until_is(ask: Callable[[], Awaitable[T]], expected: T, *, what: str = "the answer") -> None:

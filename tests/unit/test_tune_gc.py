@@ -21,7 +21,7 @@ def as_before() -> Generator[None]:
     gc.unfreeze()
     yield
     gc.set_threshold(*thresholds)
-    gc.unfreeze()
+    gc.freeze()  # as `tests/conftest.py` does: everything that is imported would be looked through again and again
 
 
 def test_an_engine_begins_with_that(monkeypatch: pytest.MonkeyPatch) -> None:

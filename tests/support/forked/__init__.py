@@ -64,6 +64,15 @@ def forked_server(module: str, *arguments: str, **fields: Any) -> dict[str, Any]
     return {"command": command, "args": options, **fields}
 
 
+def with_forked_servers(config: dict[str, Any]) -> dict[str, Any]:
+    """The content of an `mcp.json` in which the servers that are a `python -m` are forked."""
+    servers = {
+        name: entry | forked_server(*entry["args"][1:]) if entry.get("args", [])[:1] == ["-m"] else entry
+        for name, entry in config["mcpServers"].items()
+    }
+    return config | {"mcpServers": servers}
+
+
 @dataclass(frozen=True)
 class Forked:
     """A program of our own, which `Process` runs forked. It cannot be frozen."""
