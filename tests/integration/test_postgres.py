@@ -577,3 +577,25 @@ async def test_units_of_one_turn_that_come_together_are_in_an_order_and_none_is_
     assert sorted(numbers) == [*range(2, 52)]
     assert len((await store.archive.open_calls(turn)).requested) == 50
     assert len({row.seq for row in store.offered}) == 50
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "INSERT INTO outbox (owner, event_type, event_id, payload, created_at) VALUES ('', '', '', '', 0)",
+        "UPDATE meta SET value = '0'",
+        "ALTER TABLE sessions ADD COLUMN more text",
+        "ALTER TABLE audit DISABLE TRIGGER ALL",
+        "ALTER DATABASE {database} SET work_mem = '99MB'",
+    ],
+)
+def test_what_a_test_changes_in_its_database_is_not_there_in_the_next_one(databases: Databases, change: str) -> None:
+    seen: list[object] = []
+    for statement in (change, "SELECT"):
+        with databases.without_rows() as url:
+            columns = run(url, "SELECT count(*) FROM information_schema.columns WHERE table_name = 'sessions'")
+            triggers = run(url, "SELECT DISTINCT tgenabled FROM pg_trigger WHERE tgrelid = 'audit'::regclass")
+            rows = [run(url, f"TABLE {table}") for table in ("meta", "outbox", "outbox_seq_seq")]
+            seen.append((url, columns, triggers, rows, run(url, "SHOW work_mem")))
+            run(url, statement.format(database=database_of(url)))
+    assert seen[0] == seen[1]
