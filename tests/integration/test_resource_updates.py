@@ -276,7 +276,7 @@ async def test_what_reads_for_a_model_is_killed(redis_url: str, tmp_path: Path, 
             return bool((await client.get("/v1/resources")).json()["resources"])
 
         async def read_so_often(times: int) -> None:
-            await wait_until(lambda: server.reads[ONE] == times, 60, what=f"read number {times}")
+            await wait_until(lambda: server.reads[ONE] >= times, 60, what=f"read number {times}")
 
         await wait_until(lists, 60, what="the resources")
         for _ in range(2):  # the second time by the engine that goes on

@@ -11,8 +11,8 @@ import anyio
 T = TypeVar("T")
 
 POLL_SECONDS = 0.01
-SELDOM_SECONDS = 0.05
-"""The pause between two looks grows to this in a quarter of a second: to look at an engine takes 3 ms of its time."""
+SELDOM_SECONDS = 0.03
+"""The pause between two looks grows to this in a tenth of a second: to look at an engine takes 3 ms of its time."""
 TEST_SECONDS = 30.0
 """How long to wait for what takes moments on a machine that does nothing else. No bound of the product: a test of one
 says its seconds."""
