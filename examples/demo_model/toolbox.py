@@ -118,19 +118,26 @@ def accepts(schema: Mapping[str, Any], arguments: Arguments) -> bool:
     """Whether the arguments satisfy the schema; an invalid schema accepts nothing."""
     try:
         return _well_formed(schema) and Draft202012Validator(_without_patterns(schema)).is_valid(arguments)
-    except Unresolvable:
+    except (Unresolvable, RecursionError):
         return False
+
+
+_OF_NAMES = ("properties", "$defs", "definitions", "dependentSchemas", "dependentRequired")
+"""Keywords under which the keys are names, and no keywords."""
+_VALUES = ("const", "enum", "default", "examples")
 
 
 def _without_patterns(part: Any, *, is_named: bool = False) -> Any:
     """The schema without regular expressions: it comes from anybody, and some take longer than anybody waits. Where a
-    part `is_named`, its keys are names of properties and no keywords."""
+    part `is_named`, its keys are names."""
     if isinstance(part, list):
         return [_without_patterns(each) for each in cast("list[Any]", part)]
     if not isinstance(part, dict):
         return part
     return {
-        key: _without_patterns(value, is_named=key == "properties" and not is_named)
+        key: value
+        if key in _VALUES and not is_named
+        else _without_patterns(value, is_named=key in _OF_NAMES and not is_named)
         for key, value in cast("dict[str, Any]", part).items()
         if is_named or key not in ("pattern", "patternProperties")
     }

@@ -47,6 +47,12 @@ class Read:
             return self.final.output_text
         return "".join(self._text(each) for each in self.begun if each not in self.taken_back)
 
+    @property
+    def said(self) -> tuple[str, list[str]]:
+        """The text that the response has in the end, and its requests for approval."""
+        requests = [item.id for item in self.final.output if item.type == "mcp_approval_request"]
+        return self.final.output_text, requests
+
     def take(self, event: ResponseStreamEvent) -> None:
         """Take the next event."""
         self.events[event.sequence_number] = event
@@ -157,10 +163,12 @@ class Responses:
             return
         numbers = {*response.events, *whole.events}
         is_marked = any(number & MARKED or number >> EPOCH_SHIFT >= REBUILT for number in numbers)
-        if is_marked or response.skipped:
+        if is_marked or response.skipped or not whole.final:
             return
         asked.compared += 1
         last_epoch, mine_ended = max(numbers) >> EPOCH_SHIFT, max(response.events) >> EPOCH_SHIFT
+        if response.said != whole.said:
+            asked.mistakes.append(f"the end of {response.id} is {response.said}, for another reader {whole.said}")
         for number in sorted(numbers):
             mine, theirs = response.events.get(number), whole.events.get(number)
             epoch = number >> EPOCH_SHIFT

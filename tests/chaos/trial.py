@@ -1,5 +1,6 @@
 """A trial: the product under load, with an observer, and at its end the judgement over every call."""
 
+import math
 import signal
 import statistics
 import time
@@ -175,14 +176,11 @@ class Trial:
 
     def _in_doubt(self, call: Call) -> bool:
         """Whether no worker has started the call when Redis was restarted, and a dead one was missed then."""
-        return (
-            call.entry is not None
-            and not call.entry.starts
-            and any(
-                call.created_ms <= at and any(0 < at - hit.at_ms < MISSED_SECONDS * 1000 for hit in self.hits)
-                for at in self.redis_killed
-            )
-        )
+        if call.entry is None or call.entry.starts or call.effects:
+            return False
+        open_until = math.inf if call.answered_ms is None else call.answered_ms
+        killed = [at for at in self.redis_killed if call.created_ms <= at <= open_until]
+        return any(0 < at - hit.at_ms < MISSED_SECONDS * 1000 for at in killed for hit in self.hits)
 
     def _left_behind(self) -> list[Finding]:
         return [Finding("keys", "a key has no TTL", name) for name in leaked_keys(self.cluster.redis.url)]

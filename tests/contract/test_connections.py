@@ -87,6 +87,24 @@ def test_a_command_for_a_connection_that_was_just_closed_fails_alone() -> None:
     assert errors == []
 
 
+@pytest.mark.parametrize("run", [uvloop.run, asyncio.run])
+def test_a_command_for_a_connection_that_is_closed_as_it_is_made_fails(run: Callable[[Any], None]) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65_536)
+        writer.write(b"%0\r\n+OK\r\n+OK\r\n")
+        writer.close()
+
+    async def ask() -> None:
+        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        address = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+        async with server, command_client(address) as client:
+            for _ in range(100):
+                with pytest.raises(RedisUnavailable):
+                    await asyncio.wait_for(client.ping(), 30)
+
+    run(ask())
+
+
 async def test_a_read_may_block_for_longer_than_a_command_may_take(redis_url: str) -> None:
     client = blocking_client(redis_url, block_seconds=LONGEST_BLOCK)
     timeout = client.connection_pool.connection_kwargs["socket_timeout"]

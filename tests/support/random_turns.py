@@ -144,7 +144,7 @@ class _Making:
         while waits:
             client_calls = len([each for each in waits if each in of_client])
             ids = tuple(each.correlation_id for each in waits)
-            self._add(WaitingForUser(len(waits) - client_calls, 0, ids, client_calls, SPENT))
+            self._add(WaitingForUser(len(waits) - client_calls, (), ids, client_calls, SPENT))
             if self._draw(st.booleans()):  # parked: the log goes on in the next epoch
                 self._epoch, self._seq = self._epoch + 1, 0
             self._maybe_adopted()

@@ -23,7 +23,7 @@ from dialog_engine.model import (
     WaitingForUser,
 )
 from dialog_engine.storage.open_calls import SqlOpenCalls
-from dialog_engine.tool_calls.values import Approve, Given, Refuse
+from dialog_engine.tool_calls.values import Approve, Refuse
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.outcomes import ToolOutcome
 from tests.marks import promise
@@ -53,6 +53,11 @@ async def waiting_turn(engine: FakeEngine) -> tuple[Turn, ApprovalStep]:
     return turn, await engine.question(turn)
 
 
+def waiting_for(*asked: ApprovalStep) -> WaitingForUser:
+    hashes = {each.call.correlation_id: each.details["hash"] for each in asked}
+    return WaitingForUser(len(asked), (), tuple(hashes), hashes=hashes)
+
+
 def approve(step: ApprovalStep, arguments: dict[str, object] | None = None) -> Approve:
     return Approve(step.details["hash"], arguments)
 
@@ -68,7 +73,7 @@ async def test_users_see_that_a_turn_waits_for_them_alone() -> None:
         await engine.until(turn, lambda event: isinstance(event, WaitingForUser))
         first, second = [each for each in engine.logs.lives[turn.turn_id][-1].events if isinstance(each, ApprovalStep)]
         await engine.decide(first.call.correlation_id, approve(first))
-        left = WaitingForUser(1, 0, (second.call.correlation_id,))
+        left = waiting_for(second)
         await engine.until(turn, lambda event: isinstance(event, WaitingForUser) and event.approvals == 1)
         await engine.decide(second.call.correlation_id, Refuse())
         events = await engine.seen(turn)
@@ -78,7 +83,7 @@ async def test_users_see_that_a_turn_waits_for_them_alone() -> None:
         for event in events
         if isinstance(event, WaitingForUser) or is_step(ToolStatus.SUCCEEDED)(event)
     ]
-    both = WaitingForUser(2, 0, (first.call.correlation_id, second.call.correlation_id))
+    both = waiting_for(first, second)
     assert shown == [ToolStatus.SUCCEEDED, both, ToolStatus.SUCCEEDED, left]
 
 
@@ -195,45 +200,6 @@ async def test_a_decision_while_the_turn_is_resumed_is_followed(
         assert steps_of(events) == [ToolStatus.QUEUED, ToolStatus.RUNNING, ToolStatus.SUCCEEDED]
         assert len(engine.worker.executed) == 1
         assert done_of(events).reason is DoneReason.STOP
-
-
-@promise("destructive tools wait for approval, durably")
-async def test_every_decision_on_a_parked_turn_is_shown_though_only_the_first_gives_it_to_an_engine() -> None:
-    paths = [f"/{number}" for number in range(3)]
-    replies = asks(*(("files__delete", f'{{"path": "{path}"}}') for path in paths)), says("Done.")
-    async with a_stage(*replies, parks=True) as engine:
-        turn = await engine.turns.start("someone", None, "Delete them.")
-        await engine.until(turn, lambda event: isinstance(event, WaitingForUser))
-        asked = [event for event in await engine.seen(turn) if isinstance(event, ApprovalStep)]
-        first, second, third = asked
-        taken: list[tuple[Turn, Sequence[TurnEvent]]] = []
-
-        async def decide(step: ApprovalStep, given: Given) -> None:
-            stored = engine.store.asked(step.call.correlation_id)
-            assert stored
-            await engine.pending.decide(*stored, given, resume=lambda turn, unseen: taken.append((turn, unseen)))
-
-        async def goes_on() -> list[TurnEvent]:
-            turn, unseen = taken.pop()
-            assert len(unseen) == 1
-            engine.turns.run(turn, unseen=unseen)
-            return await engine.seen(turn)
-
-        await decide(first, approve(first))
-        await decide(second, Refuse())
-        events = await goes_on()
-        assert isinstance(events[-1], WaitingForUser)
-        await decide(third, approve(third))
-        events += await goes_on()
-
-    decided = [(event.call, event.status) for event in events if isinstance(event, ApprovalStep)]
-    assert decided == [
-        (first.call, ApprovalStatus.APPROVED),
-        (second.call, ApprovalStatus.REFUSED),
-        (third.call, ApprovalStatus.APPROVED),
-    ]
-    ended = [event.call for event in events if isinstance(event, ToolStep) and event.status.final]
-    assert ended == [second.call, first.call, third.call]
 
 
 async def test_after_a_tool_has_changed_only_the_new_question_can_be_approved() -> None:

@@ -79,7 +79,7 @@ EVENTS: list[TurnEvent] = [
     MessageFinished(7, AssistantMessage("a")),
     MessageFinished(7, AssistantMessage("a", (CALL,), "hm", interrupted=True)),
     WaitingForUser(2),
-    WaitingForUser(1, 2, usage=Usage(5, 2, False, 2, 3, 1)),
+    WaitingForUser(1, ("c:1:1", "c:1:2"), usage=Usage(5, 2, False, 2, 3, 1)),
     ResourceUpdated("notes", "notes://a"),
     RoundComplete(1),
     Reset("why"),

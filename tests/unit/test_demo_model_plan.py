@@ -127,4 +127,7 @@ def test_a_pattern_of_a_tool_that_nobody_could_wait_for_is_not_matched() -> None
     schema = {"type": "object", "properties": {"pattern": text}, "required": ["pattern"], "additionalProperties": False}
     assert accepts(schema, {"pattern": "a" * 60 + "!"})
     assert not accepts(schema, {})
+    assert not accepts({"const": {"pattern": "a"}}, {})
+    assert accepts({"$ref": "#/$defs/pattern", "$defs": {"pattern": schema}}, {"pattern": "a"})
+    assert not accepts({"$ref": "#"}, {})
     assert not accepts({**schema, "patternProperties": {"^(a+)+$": {}}}, {"pattern": "a", "a" * 60 + "!": 1})

@@ -219,6 +219,19 @@ def test_a_request_for_approval_that_is_decided_before_the_response_ends_is_not_
     assert [item.type for item in response.output] == ["mcp_call"]
 
 
+@pytest.mark.parametrize("hashes", [["h1", "h2"], ["h1", "h2", "h1"]])
+def test_of_what_was_asked_again_only_the_last_request_is_in_the_output_and_no_item_begins_twice(
+    hashes: list[str],
+) -> None:
+    asked: Any = {"type": "approval", "status": "asked", "correlationId": "k1", **CALL, "arguments": {}}
+    spent = {"inputTokens": 1, "outputTokens": 1}
+    frames = [frame(number, "control", **asked, hash=each) for number, each in enumerate(hashes, 1)]
+    sent, response = encoded([*frames, frame(9, "control", type="waiting", approvals=1, calls=["k1"], usage=spent)])
+    response_events(sent)
+    [item] = response.output
+    assert item.id == approval_id(TURN, "k1", hashes[-1])
+
+
 def test_a_call_that_is_read_after_its_decision_names_the_request_for_its_approval() -> None:
     call = ToolCall("c1", "k1", "demo__add", "{}")
     decision = Decision(status=ApprovalStatus.APPROVED, at=1)

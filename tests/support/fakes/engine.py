@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Self
 
 from callstream_runtime.clock import RedisClock
 from dialog_engine.chat.history import Memory
@@ -72,7 +73,7 @@ class FakeEngine:
         self.decided: list[ApprovalStatus] = []
         self.turns = self._engine()
 
-    async def __aenter__(self) -> "FakeEngine":
+    async def __aenter__(self) -> Self:
         self._looking = asyncio.create_task(self._look(), name="pending approvals")
         return self
 
@@ -142,7 +143,7 @@ class FakeEngine:
             timeout_seconds=self.approval_seconds,
             note=self.decided.append,
         )
-        questions = PendingQuestions(
+        self.questions = PendingQuestions(
             self.store.questions,
             self.tools,
             cipher=CLEAR,
@@ -150,7 +151,9 @@ class FakeEngine:
             timeout_seconds=60,
             call_timeout_ms=60_000,
         )
-        rounds = Rounds(self.store.calls, self.worker, self.pending, questions, self.result_max_chars, log_refused_call)
+        rounds = Rounds(
+            self.store.calls, self.worker, self.pending, self.questions, self.result_max_chars, log_refused_call
+        )
         self.pipeline = standard_pipeline(
             source=self.tools, rounds=rounds, system_prompt=self.system_prompt, max_rounds=self.max_rounds,
             local=self.local, exposure=self.exposure, reader=ReadResult(self.store.results, self.result_max_chars),

@@ -1,9 +1,11 @@
 """The logs of turns, in memory."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping
 
+from dialog_engine.chat.events import encode
 from dialog_engine.chat.ports import TurnLog, TurnLogs
+from dialog_engine.event_log.growing_log import entry_of
 from dialog_engine.model import Done, Turn, TurnEvent, WaitingForUser
 
 
@@ -32,9 +34,10 @@ class MemoryLogs(TurnLogs):
     def moved(self, turn: Turn) -> None:
         self.lives[turn.turn_id][-1].closed = True
 
-    async def parked_calls(self, turn: Turn) -> Sequence[str] | None:
+    async def waited_for(self, turn: Turn) -> Mapping[str, str] | None:
         *_, last, _ = [MemoryLog(turn), *self.lives[turn.turn_id]]
-        return next((each.calls for each in reversed(last.events) if isinstance(each, WaitingForUser)), ())
+        [entry] = [entry_of(1, 1, *encode(event)) for event in last.events[-1:] or [WaitingForUser(0)]]
+        return entry.waits_for
 
     async def has_ended(self, turn: Turn) -> bool:
         *_, last, _ = [MemoryLog(turn), *self.lives[turn.turn_id]]

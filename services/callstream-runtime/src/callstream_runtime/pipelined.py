@@ -162,6 +162,9 @@ class _Link(asyncio.Protocol):
     def send(self, command: bytes) -> asyncio.Future[Any]:
         """Send a command with the others of this turn of the event loop. The future gets its reply."""
         reply = self._loop.create_future()
+        if self.lost:  # since it was connected
+            reply.set_exception(RedisConnectionError("Connection closed by server."))
+            return reply
         self._waiting.append((reply, self._loop.time()))
         if not self._unsent:
             self._loop.call_soon(self._flush)

@@ -81,9 +81,9 @@ class CallRecord:
         return self.approval is not None and self.approval.question.by_client
 
     @property
-    def open_questions(self) -> int:
-        """How many questions of its server wait for an answer."""
-        return sum(each.open_questions for each in self.rounds) if self.outcome is None else 0
+    def open_questions(self) -> Sequence[str]:
+        """The ids of the questions of its server that wait for an answer."""
+        return [question for each in self.rounds for question in each.open_questions] if self.outcome is None else []
 
 
 @dataclass(frozen=True, slots=True)

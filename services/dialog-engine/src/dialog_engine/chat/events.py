@@ -61,11 +61,13 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
             return "control", {"type": "approval", "status": status, **_of_call(call, server, number), **details}
         case QuestionStep(status, call, server, number, details):
             return "control", {"type": "question", "status": status, **_of_call(call, server, number), **details}
-        case WaitingForUser(approvals, questions, calls, client_calls, usage):
-            counted = {"approvals": approvals} | ({"questions": questions} if questions else {})
+        case WaitingForUser(approvals, questions, calls, client_calls, usage, hashes):
+            counted: dict[str, Any] = {"approvals": approvals}
+            counted |= {"questions": len(questions), "questionIds": [*questions]} if questions else {}
             counted |= {"clientCalls": client_calls} if client_calls else {}
             spent = {"usage": usage_view(usage)} if usage else {}
-            return "control", {"type": "waiting", **counted, "calls": [*calls], **spent}
+            known = {"hashes": dict(hashes)} if hashes else {}
+            return "control", {"type": "waiting", **counted, "calls": [*calls], **known, **spent}
         case ResourceUpdated(server, uri):
             return "control", {"type": "resource", "status": "updated", "server": server, "uri": uri}
         case RoundComplete(number):

@@ -290,9 +290,9 @@ class TurnLogs(Protocol):
         """The log of `turn` in its current epoch."""
         ...
 
-    async def parked_calls(self, turn: Turn) -> Sequence[str] | None:
-        """The calls that readers of `turn` saw waiting when it was parked. None where its open log does not go on
-        there: Redis does not have all that was seen until then."""
+    async def waited_for(self, turn: Turn) -> Mapping[str, str] | None:
+        """What readers of `turn` saw waiting when it was parked: calls, and questions of servers, by their ids, and for
+        a decision its hash. None where its open log does not go on there: Redis does not have all that was seen."""
         ...
 
     async def has_ended(self, turn: Turn) -> bool:

@@ -12,6 +12,7 @@ from dialog_engine.model import (
     Done,
     DoneReason,
     MessageFinished,
+    QuestionStatus,
     QuestionStep,
     ReasoningDelta,
     Reset,
@@ -32,6 +33,7 @@ from dialog_engine.tool_calls.results.steps import (
     status_of,
 )
 from dialog_engine.tool_calls.values import Approval, Asked
+from plugins_contract.questions import call_of_round
 
 
 def replay(turn_id: str, messages: Iterable[MessageRecord], *, decided: bool = False) -> tuple[TurnEvent, ...]:
@@ -76,28 +78,31 @@ def replay_ended(
 def replay_parked(record: TurnRecord, messages: Sequence[MessageRecord], *, decided: bool = False) -> list[TurnEvent]:
     """Every event of a turn that is parked."""
     calls = [call for message in messages for call in message.calls if call.waits or call.open_questions]
-    waits, questions = sum(call.waits for call in calls), sum(call.open_questions for call in calls)
+    waits, questions = sum(call.waits for call in calls), tuple(each for call in calls for each in call.open_questions)
     by_client = sum(call.by_client for call in calls)
     started = TurnStarted(record.turn_id, record.session_id)
     ids = tuple(each.call.correlation_id for each in calls)
-    waiting = WaitingForUser(waits - by_client, questions, ids, by_client, record.usage)
+    hashes = {
+        c.call.correlation_id: c.approval.question.hash for c in calls if c.approval and c.waits and not c.by_client
+    }
+    waiting = WaitingForUser(waits - by_client, questions, ids, by_client, record.usage, hashes)
     return [started, *replay(record.turn_id, messages, decided=decided), waiting]
 
 
-def since_parked(
-    unseen: Sequence[TurnEvent], waited: Collection[str], so_far: Reset, *, stopped: bool
-) -> Iterable[TurnEvent]:
-    """What readers have not seen of a turn that was parked because these calls `waited`: the `unseen` events, how the
-    other calls were answered since, and the end of the round, unless the turn is `stopped`."""
-    yield from unseen
-    known = {each.call.correlation_id for each in unseen if isinstance(each, (ToolStep, ApprovalStep))}
-    for each in so_far.events:
-        if isinstance(each, (ToolStep, ApprovalStep)) and each.call.correlation_id in waited:
-            is_answer = each.status.final if isinstance(each, ToolStep) else each.status is not ApprovalStatus.ASKED
-            if is_answer and each.call.correlation_id not in known:
-                yield each
-    if not stopped:
-        yield from (each for each in so_far.events[-1:] if isinstance(each, RoundComplete))
+def answers(asked: Collection[str], events: Iterable[TurnEvent]) -> Iterable[ApprovalStep | QuestionStep | ToolStep]:
+    """Those of the events that say how people have answered these calls and questions, which their ids name."""
+    calls = {call_of_round(each) for each in asked}
+    for event in events:
+        match event:
+            case ApprovalStep(status, call) if status is not ApprovalStatus.ASKED and call.correlation_id in asked:
+                yield event
+            case QuestionStep(status, details=said) if status is not QuestionStatus.ASKED:
+                if said["questionId"] in asked:
+                    yield event
+            case ToolStep(status, call) if status.final and call.correlation_id in calls:
+                yield event
+            case _:
+                pass
 
 
 def _of_client(record: CallRecord, round_number: int) -> list[ToolStep]:

@@ -11,7 +11,6 @@ from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import set_log_ids, turn_ids
 from dialog_engine.chat.ports import Credentials, Park, TurnLog, TurnLogs, Unseen
 from dialog_engine.chat.read_resources import ReadResources
-from dialog_engine.chat.replay import since_parked
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.chat.waiting_queue import Attempt
 from dialog_engine.errors import (
@@ -201,12 +200,11 @@ class RunningTurn(SideBand):
         """Show what has happened since the turn was parked. Readers get everything anew where that is not the next.
 
         Where the last owner has shown the end of a failed turn, and died before it was committed, it stays failed."""
-        if self._unseen is not None and (waited := await self._logs.parked_calls(self.turn)) is not None:
-            so_far = await self._service.reset(self.turn)
-            self.read.follow(so_far)
-            self._draft.follow(so_far)
-            for event in since_parked(self._unseen, waited, so_far, stopped=self._stopped):
+        if self._unseen is not None and (waited := await self._logs.waited_for(self.turn)) is not None:
+            self._draft = Draft.of(self.turn, waited)
+            for event in self._unseen:
                 self.emit(event)
+            self.read.follow(await self._service.reset(self.turn))
             return
         if await self._logs.has_ended(self.turn):
             self._failure = StorageUnavailableError("the end of this answer could not be stored")

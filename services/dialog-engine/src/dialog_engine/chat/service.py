@@ -1,12 +1,12 @@
 """The events of a turn, from the user's message to `done`."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dialog_engine.chat.history import Memory, newest_said, recent
 from dialog_engine.chat.ports import History, TurnStore
-from dialog_engine.chat.replay import replay
+from dialog_engine.chat.replay import answers, replay
 from dialog_engine.chat.waiting_messages import Candidate
 from dialog_engine.model import (
     AnsweredBy,
@@ -20,6 +20,7 @@ from dialog_engine.model import (
     FinishReason,
     Message,
     MessageFinished,
+    QuestionStatus,
     QuestionStep,
     ReasoningDelta,
     Reset,
@@ -71,15 +72,18 @@ class Draft:
     """Why the model stopped."""
     answered_by: AnsweredBy | None = None
     """The model that answered last, and what it was not sent."""
-    asked: dict[str, ApprovalStep | ToolStep] = field(default_factory=dict[str, ApprovalStep | ToolStep])
-    """The approvals that were asked for and not decided in the events so far, and the calls that the client has not
-    answered, by correlation id."""
+    asked: dict[str, str] = field(default_factory=dict[str, str])
+    """The calls and questions that wait for people by the events so far, by id. For a decision: its hash, if known."""
+    is_parked: bool = False
+    """Whether the turn was parked, and its readers have not seen that its round is complete."""
 
     @classmethod
-    def of(cls, turn: Turn) -> "Draft":
-        """That of a turn which begins, or goes on after an earlier epoch."""
+    def of(cls, turn: Turn, waited: Mapping[str, str] | None = None) -> "Draft":
+        """That of a turn which begins, or goes on after an earlier epoch. A parked one has `waited` for this."""
         spent = {turn.model: turn.usage} if turn.model else {}
-        return cls(usage=turn.usage, by_model=spent, calls=turn.calls, ttft_ms=turn.ttft_ms)
+        draft = cls(usage=turn.usage, by_model=spent, calls=turn.calls, ttft_ms=turn.ttft_ms)
+        draft.asked, draft.is_parked = dict(waited or {}), waited is not None
+        return draft
 
     def follow(self, event: TurnEvent | ChatEvent) -> None:
         """Update the state from `event`."""
@@ -96,18 +100,23 @@ class Draft:
             case ToolStep(status, call, round=number, details=details):
                 self.round = number
                 if details.get("waitsFor") == WaitsFor.CLIENT:
-                    self.asked[call.correlation_id] = event
+                    self.asked[call.correlation_id] = ""
                 elif status.final:
                     self.asked.pop(call.correlation_id, None)
-            case ApprovalStep(status=ApprovalStatus.ASKED, call=call):
-                self.asked[call.correlation_id] = event
+            case ApprovalStep(ApprovalStatus.ASKED, call, details=details):
+                self.asked[call.correlation_id] = details.get("hash", "")
+            case QuestionStep(QuestionStatus.ASKED, details=details):
+                self.asked[details["questionId"]] = ""
             case ApprovalStep(call=call):
                 self.asked.pop(call.correlation_id, None)
+            case QuestionStep(details=details):
+                self.asked.pop(details["questionId"], None)
             case Reset(events=so_far):
                 self.asked.clear()
-                for each in so_far:
-                    if isinstance(each, (ToolStep, ApprovalStep)):
-                        self.follow(each)
+                for each in [e for e in so_far if isinstance(e, (ToolStep, ApprovalStep, QuestionStep))]:
+                    self.follow(each)
+            case RoundComplete():
+                self.is_parked = False
             case AnsweredBy():
                 self.answered_by = event
             case TokensSpent(usage):
@@ -118,8 +127,6 @@ class Draft:
             case (
                 WaitingForUser()
                 | ResourceUpdated()
-                | QuestionStep()
-                | RoundComplete()
                 | ToolCallEvent()
                 | TurnStarted()
                 | Withdrawn()
@@ -237,7 +244,8 @@ class ChatService:
         )
         unanswered = await self._rounds.questions.close(turn, why)
         open_calls = (await self._history.open_calls(turn)).requested
-        await self._late_decisions(turn, draft, emit, {each.call.correlation_id for each, _ in unapproved})
+        for answer in await self._late_answers(turn, draft, [a for a, _ in unapproved], [r for r, _ in unanswered]):
+            emit(answer)
         if not open_calls and not unapproved and not unanswered:
             return
         closed = _servers(open_calls, [each for each, _ in unapproved], [each for each, _ in unanswered])
@@ -253,19 +261,15 @@ class ChatService:
             outcome = await self._rounds.add_result(turn, open_call.call, outcomes[open_call.request.correlation_id])
             emit(steps.finished(open_call.call, outcome))
 
-    async def _late_decisions(
-        self, turn: Turn, draft: Draft, emit: Callable[[ApprovalStep | ToolStep], None], undecided: Collection[str]
-    ) -> bool:
-        """Show decisions that any engine has committed and that the turn has not shown. Whether there were any."""
-        asked = {i: step for i, step in draft.asked.items() if i not in undecided}
-        for state in await self._approvals.states([*asked]) if asked else ():
-            step = asked[state.correlation_id]
-            steps = Steps(turn, step.round, {state.correlation_id: step.server})
-            if state.decision is not None and not state.question.by_client:
-                emit(steps.decided(step.call, state.decision))
-            if state.outcome is not None:
-                emit(steps.finished(step.call, state.outcome))
-        return bool(asked)
+    async def _late_answers(
+        self, turn: Turn, draft: Draft, asked: Iterable[Asked], rounds: Iterable[AskedRound]
+    ) -> Sequence[ApprovalStep | QuestionStep | ToolStep]:
+        """How people have answered what the turn shows as open and is not `asked` any more, nor in the `rounds`."""
+        questions = {question for each in rounds for question in each.open_questions}
+        still_open = questions | {each.call.correlation_id for each in asked}
+        if not (closed := draft.asked.keys() - still_open):
+            return ()
+        return [*answers(closed, replay(turn.turn_id, await self._history.turn_messages(turn.turn_id)))]
 
     async def _request(self, turn: Turn, said: Sequence[Message] | None) -> ChatRequest:
         if said is None:
@@ -277,10 +281,15 @@ class ChatService:
     async def _open_calls(self, turn: Turn, draft: Draft, band: SideBand) -> None:
         found = await self._history.open_calls(turn)
         requested, asked, rounds = found.requested, found.asked, found.rounds
-        late = await self._late_decisions(turn, draft, band.emit, {each.call.correlation_id for each in asked})
-        if not requested and not asked and not rounds and not late:
+        late = await self._late_answers(turn, draft, asked, rounds)
+        if not (requested or asked or rounds or late or draft.is_parked):
             return
+        for answer in late:
+            band.emit(answer)
         steps = Steps(turn, turn.rounds, _servers(requested, asked, rounds))
+        for each in asked:
+            if draft.asked.get(each.call.correlation_id) not in (None, "", each.question.hash):
+                band.emit(steps.asked(each))  # the tool has changed since
         await self._rounds.await_results(turn, requested, asked, rounds, steps=steps, band=band, late=True)
         band.emit(RoundComplete(turn.rounds))
 

@@ -9,13 +9,14 @@ import sys
 import time
 import zlib
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from dialog_engine.chat import events
 from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError
+from plugins_contract.questions import call_of_round
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -52,11 +53,18 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return self.name == events.RESET or (self.name == "control" and self.data.startswith('{"type":"turn"'))
 
     @property
-    def parked_calls(self) -> Sequence[str] | None:
-        """The calls that wait, where a turn may have been parked behind this entry."""
+    def waits_for(self) -> Mapping[str, str] | None:
+        """Where a turn may have been parked behind this entry: see `TurnLogs.waited_for`. None elsewhere, and where an
+        earlier release has not named all that waits."""
         if not self.frame.says_waiting:
             return None
-        return msgspec.json.decode(self.data).get("calls", ())  # earlier releases did not name them
+        said = msgspec.json.decode(self.data)
+        questions = said.get("questionIds", [])
+        if "calls" not in said or len(questions) != said.get("questions", 0):
+            return None
+        asking = {call_of_round(each) for each in questions}
+        hashes: dict[str, str] = said.get("hashes", {})
+        return {each: hashes.get(each, "") for each in (*questions, *said["calls"]) if each not in asking}
 
 
 def entry_of(epoch: int, seq: int, name: str, data: dict[str, Any]) -> Entry:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 from callstream_runtime.loops import kept_running
@@ -52,13 +52,13 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
             self._tails.move_readers(turn.turn_id)
         return live
 
-    async def parked_calls(self, turn: Turn) -> Sequence[str] | None:
+    async def waited_for(self, turn: Turn) -> Mapping[str, str] | None:
         last = await self._newest(turn.turn_id)
-        if last is None or last.epoch != turn.epoch - 1 or (calls := last.parked_calls) is None:
+        if last is None or last.epoch != turn.epoch - 1 or (waited := last.waits_for) is None:
             return None
         if live := self._live.get(turn.turn_id):
             live.continues = True
-        return calls
+        return waited
 
     async def has_ended(self, turn: Turn) -> bool:
         last = await self._newest(turn.turn_id)

@@ -74,15 +74,17 @@ class QuestionStep:
 
 @dataclass(frozen=True, slots=True)
 class WaitingForUser:
-    """The turn goes on only when its user decides, or its client answers: so many calls wait for approval, so many
-    questions of servers for answers, and so many calls of the client's tools for their results; no other call is open.
-    `calls` are the correlation ids of all that wait, and `usage` is that of the rounds so far."""
+    """The turn goes on only when its user decides, or its client answers: so many calls wait for approval, the
+    questions of servers with these ids for answers, and so many calls of the client's tools for their results; no other
+    call is open. `calls` are the correlation ids of all that wait, `hashes` those of the questions for approval by the
+    ids of their calls, and `usage` is that of the rounds so far."""
 
     approvals: int
-    questions: int = 0
+    questions: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
     client_calls: int = 0
     usage: Usage | None = None
+    hashes: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)

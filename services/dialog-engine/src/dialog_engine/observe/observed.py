@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -129,8 +129,8 @@ class ObservedLogs(TurnLogs):
             )
         return _ObservedLog(self._logs.open(turn), self._metrics, turn, self._subjects)
 
-    async def parked_calls(self, turn: Turn) -> Sequence[str] | None:
-        return await self._logs.parked_calls(turn)
+    async def waited_for(self, turn: Turn) -> Mapping[str, str] | None:
+        return await self._logs.waited_for(turn)
 
     async def has_ended(self, turn: Turn) -> bool:
         return await self._logs.has_ended(turn)

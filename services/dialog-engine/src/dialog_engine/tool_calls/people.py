@@ -128,9 +128,10 @@ class WaitingForPeople:
             self._done.set()
             return
         calls = (*approvals, *(each.call.correlation_id for each in self._rounds.values()))
-        open_questions = sum(each.open_questions for each in self._rounds.values())
+        open_questions = tuple(question for each in self._rounds.values() for question in each.open_questions)
         by_client = sum(each.question.by_client for each in approvals.values())
-        self._band.emit(WaitingForUser(len(approvals) - by_client, open_questions, calls, by_client))
+        hashes = {i: each.question.hash for i, each in approvals.items() if not each.question.by_client}
+        self._band.emit(WaitingForUser(len(hashes), open_questions, calls, by_client, hashes=hashes))
         shown = {i: each.question.hash for i, each in approvals.items()}
         shown |= {each.id: str(len(each.answers)) for each in self._rounds.values()}
         self._tasks.create_task(self._band.park(shown), name="park the turn")

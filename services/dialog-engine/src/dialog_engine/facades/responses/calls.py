@@ -22,8 +22,10 @@ class Call:
     """The client runs it: it is an item at once, and its result is no item."""
     asked: dict[str, Any] | None = None
     """The request for its approval, while nobody has decided."""
-    asked_place: int = -1
-    """That of the request."""
+    requests: dict[str, int] = field(default_factory=dict[str, int])
+    """The places of the requests for its approval that the client was sent, by their ids."""
+    shown_request: str = ""
+    """The id of the one that is in the response, '' for none."""
     declined: bool = False
     """Nobody has approved it: then it has no item."""
     earlier: bool = False
@@ -83,7 +85,7 @@ class Calls:
         """Another response begins, and nothing was sent in it yet. Returns the calls that belong to it already: those
         that have started, and were decided since the turn has waited for its user last."""
         for call in self.known.values():
-            call.place, call.asked_place, call.is_done = -1, -1, False
+            call.place, call.requests, call.shown_request, call.is_done = -1, {}, "", False
             call.earlier = call.ended and not call.decided
         return [call for call in self.known.values() if call.decided and call.started]
 
@@ -118,9 +120,7 @@ class Calls:
 
     def _take_approval(self, call: Call, step: dict[str, Any]) -> None:
         if "hash" in step:  # of a question, or of a decision that is read after a reset without it
-            asked = approval_id(self.turn_id, step["correlationId"], step["hash"])
-            if call.item["approval_request_id"] != asked:
-                call.item["approval_request_id"], call.asked_place = asked, -1
+            call.item["approval_request_id"] = approval_id(self.turn_id, step["correlationId"], step["hash"])
         if step["status"] != "asked":
             call.decided = call.decided or not call.settled
             call.asked, call.settled = None, True

@@ -250,9 +250,10 @@ class ResponseEncoder(Encoder):
         call = self._calls.take(step)
         if not self._sent.begun and step["correlationId"] == self._form.answered and call.is_answered_by(step):
             self._begin()
-        if call.asked_place >= 0 and not call.asked and not self._all_requests:  # a client would answer it once more
-            self._sent.take_back(call.asked_place)
-            call.asked_place = -1
+        is_asked = call.asked is not None and call.asked["id"] == call.shown_request
+        if call.shown_request and not is_asked and not self._all_requests:  # a client would answer it once more
+            self._sent.take_back(call.requests[call.shown_request])
+            call.shown_request = ""
         if is_new if call.by_client else call.asked or step["type"] == "tool":
             show(self._sent, call)
 

@@ -54,6 +54,10 @@ class Sent:
         """An item is not in the response any more."""
         del self._items[place]
 
+    def put_back(self, place: int, item: Json) -> None:
+        """An item that was taken back is in the response again."""
+        self._items[place] = item
+
     def event(self, kind: str, *, last: bool = False, apart: bool = False, **fields: Any) -> None:
         """One event of this type. `last`: the response ends with it. `apart` is as for `Numbers.next`."""
         if self.begun:

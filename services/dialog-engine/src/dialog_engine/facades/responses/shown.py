@@ -30,9 +30,14 @@ def _show_function(sent: Sent, call: Call) -> None:
 
 
 def _show_request(sent: Sent, call: Call) -> None:
-    if call.asked and call.asked_place < 0 and sent.begun:
-        call.asked_place = sent.added(call.asked)
-        sent.done(call.asked_place, call.asked)
+    if not call.asked or call.shown_request == call.asked["id"] or not sent.begun:
+        return
+    call.shown_request = request_id = call.asked["id"]
+    if request_id in call.requests:
+        sent.put_back(call.requests[request_id], call.asked)
+    else:
+        call.requests[request_id] = sent.added(call.asked)
+        sent.done(call.requests[request_id], call.asked)
 
 
 def _show_mcp_call(sent: Sent, call: Call) -> None:

@@ -166,7 +166,7 @@ class PendingQuestions:
     async def _end(self, turn_id: str, asked: AskedRound, answer: Answer, outcome: ToolOutcome) -> None:
         outcome = timed(outcome, asked.call.correlation_id)
         if await self.store.answer(turn_id, asked, asked.ended(answer), None, outcome):
-            for _ in range(asked.open_questions):
+            for _ in asked.open_questions:
                 self.note(answer.status)
 
     async def close(self, turn: Turn, why: str) -> Sequence[tuple[AskedRound, ToolOutcome]]:

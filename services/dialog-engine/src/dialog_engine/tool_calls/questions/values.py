@@ -99,14 +99,15 @@ class AskedRound:
         return round_id(self.call.correlation_id, self.number)
 
     @property
-    def open_questions(self) -> int:
-        """How many of its questions have not ended."""
-        return len(self.asking.asked.questions) - len(self.answers)
+    def open_questions(self) -> tuple[str, ...]:
+        """The ids of its questions that have not ended."""
+        places = range(1, 1 + len(self.asking.asked.questions))
+        return tuple(self.question_id(place) for place in places if place not in self.answers)
 
     @property
     def is_open(self) -> bool:
         """Whether a question of it has not ended."""
-        return self.open_questions > 0
+        return bool(self.open_questions)
 
     def ended(self, answer: Answer) -> Answers:
         """Its answers, when the open questions end with this one."""
