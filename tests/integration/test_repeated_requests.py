@@ -56,13 +56,15 @@ async def test_a_stream_that_was_cut_is_repeated_from_its_beginning_or_from_the_
     async with here.stream("POST", CHAT, json=HI, headers=first) as stream:
         seen = await stream.until("text")
         turn_id = stream.response.headers["x-turn-id"]
-    model.held.set()
-    whole = await chat(there, repeated)
-    assert (whole.turn_id, whole.events[0].id, whole.events[-1].name) == (turn_id, "1-1", "done")
-    assert "".join(each.data["delta"] for each in whole.events if each.name == "text") == "Hello"
+    async with there.stream("POST", CHAT, json=HI, headers=repeated) as stream:
+        whole = [await anext(aiter(stream))]
+        model.held.set()
+        whole += [event async for event in stream]
+        assert (stream.response.headers["x-turn-id"], whole[0].id, whole[-1].name) == (turn_id, "1-1", "done")
+    assert "".join(each.data["delta"] for each in whole if each.name == "text") == "Hello"
     rest = await chat(here, repeated | {"Last-Event-ID": seen.id})
-    assert rest.events == [each for each in whole.events if int(each.id[2:]) > int(seen.id[2:])]
-    nothing = {"Last-Event-ID": whole.events[-1].id}
+    assert rest.events == [each for each in whole if int(each.id[2:]) > int(seen.id[2:])]
+    nothing = {"Last-Event-ID": whole[-1].id}
     ended = await there.client.post(CHAT, json=HI, headers=repeated | nothing)
     assert (ended.status_code, ended.headers["x-turn-id"]) == (204, turn_id)
     assert (len(model.asked), await begun(here)) == (1, 1)
