@@ -156,8 +156,8 @@ async def test_a_shutdown_counts_the_tokens_of_the_last_turn_and_publishes_that_
     monkeypatch.setattr(Consumption, "spent", spent_late)
     monkeypatch.setattr(PipelinedRedis, "aclose", closed_now)
     monkeypatch.setattr(PipelinedRedis, "publish", publish_late)
-    configured = settings(tmp_path, redis_url, model.url, api_keys=KEYS, subject_tokens_per_day=15)
-    configured.http.shutdown_grace_seconds = 20
+    limits: Any = {"api_keys": KEYS, "subject_tokens_per_day": 15, "shutdown_grace_seconds": 20}
+    configured = settings(tmp_path, redis_url, model.url, **limits)
     model.held.clear()
     async with running_engine(configured) as engine:
         acts_as(engine, "a")
